@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 from simulator import Kernel, Simulation, Stream, Tensor, Thread
 
-from trace_analyzer.compare.profiles import Profile
-from trace_analyzer.compare.statistics import FLOOR_RATIO, samples_difference
+from trace_analyzer.compare import profiles, statistics
 
 GEMM = "ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_tn"
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, x>(int)"
@@ -19,7 +18,7 @@ Times = Mapping[str, float]
 """Time a step in ns by line (cause of idle time, bucket) of one recording."""
 
 
-def times_of(profile: Profile) -> Times:
+def times_of(profile: profiles.Profile) -> Times:
     """Return the lines of a recording of one step."""
     return dict(profile.rows.group_by("category", maintain_order=True).agg(pl.col("total_ns").sum()).iter_rows())
 
@@ -35,8 +34,8 @@ def is_found(before: Sequence[Times], after: Sequence[Times], change: float = 0.
     names = sorted({name for item in (*before, *after) for name in item})
     lines = {n: ([item.get(n, 0.0) for item in before], [item.get(n, 0.0) for item in longer]) for n in names}
     steps = [sum(item.values()) for item in before], [sum(item.values()) for item in longer]
-    floor = FLOOR_RATIO * sum(steps[0]) / len(before)
-    return bool(samples_difference(steps, lines, floor=floor, independent=(True, True))[0].significant)
+    floor = statistics.FLOOR_RATIO * sum(steps[0]) / len(before)
+    return bool(statistics.samples_difference(steps, lines, floor=floor, independent=(True, True))[0].significant)
 
 
 def splits(passes: Sequence[Times], size: int) -> Iterator[tuple[list[Times], list[Times]]]:

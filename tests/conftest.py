@@ -13,8 +13,7 @@ import pytest
 if "PYTEST_XDIST_WORKER" in os.environ:  # each core has a worker
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
-from trace_analyzer.pipeline import analyze
-from trace_analyzer.report import Report
+from trace_analyzer import pipeline, report
 
 pytest_plugins = ["tiers"]
 
@@ -32,15 +31,15 @@ def corpus_rows() -> list[dict[str, str]]:
 
 
 @cache
-def sample_report(name: str) -> Report:
+def sample_report(name: str) -> report.Report:
     """Return the report on a file of `sample_traces/`, made once per process."""
-    return analyze(SAMPLES / name)
+    return pipeline.analyze(SAMPLES / name)
 
 
 @pytest.fixture(scope="session")
-def corpus_report() -> Callable[[str], Report]:
+def corpus_report() -> Callable[[str], report.Report]:
     """Return a function that gives the report on a file of the corpus, made once per session."""
-    return cache(lambda name: analyze(CORPUS / name))
+    return cache(lambda name: pipeline.analyze(CORPUS / name))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -343,16 +343,11 @@ def _file(events: Sequence[_Event], origin: int) -> bytes:
     used = sorted({e.pid for e in events if e.category in ("kernel", "gpu_memcpy", "gpu_memset")})
     properties = [
         {
-            "id": device,
-            "name": "NVIDIA A100-SXM4-80GB",
-            "totalGlobalMem": 81251 << 20,
-            "computeMajor": 8,
-            "computeMinor": 0,
-            "warpSize": 32,
-            "numSms": 108,
+            "id": device, "name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 81251 << 20, "computeMajor": 8,
+            "computeMinor": 0, "warpSize": 32, "numSms": 108,
         }
         for device in used
-    ]
+    ]  # fmt: skip
     header = json.dumps({"schemaVersion": 1, "deviceProperties": properties})
     body = ",\n".join(event.text(origin) for event in events)
     return f'{header[:-1]}, "traceEvents": [\n{body}\n]}}\n'.encode()

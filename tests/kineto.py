@@ -12,8 +12,7 @@ import polars as pl
 from lazy_report import LazyReport
 from tiers import is_thorough
 
-from trace_analyzer.ingest import Trace, load
-from trace_analyzer.pipeline import analyze
+from trace_analyzer import ingest, pipeline
 from trace_analyzer.report import Report
 
 Event = dict[str, Any]
@@ -21,14 +20,9 @@ Microseconds = int | float
 
 PROCESS, MAIN, DEVICE, STREAM = 100, 100, 0, 7
 A100 = {
-    "id": 0,
-    "name": "NVIDIA A100-SXM4-80GB",
-    "totalGlobalMem": 85198045184,
-    "computeMajor": 8,
-    "computeMinor": 0,
-    "warpSize": 32,
-    "numSms": 108,
-}
+    "id": 0, "name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 85198045184, "computeMajor": 8,
+    "computeMinor": 0, "warpSize": 32, "numSms": 108,
+}  # fmt: skip
 
 
 def event(
@@ -145,9 +139,9 @@ def trace_bytes(events: Iterable[Any], **header: Any) -> bytes:
     return json.dumps({"schemaVersion": 1, **header, "traceEvents": spread(events)}).encode()
 
 
-def loaded(*events: Any, **header: Any) -> Trace:
+def loaded(*events: Any, **header: Any) -> ingest.Trace:
     """Load the trace of these events."""
-    return load(trace_bytes(events, **header))
+    return ingest.load(trace_bytes(events, **header))
 
 
 def analysed(*events: Any, **options: Any) -> Report:
@@ -157,7 +151,7 @@ def analysed(*events: Any, **options: Any) -> Report:
     """
     devices = options.pop("devices", [A100])
     content = trace_bytes(events, deviceProperties=devices)
-    return analyze(content, **options) if options or is_thorough() else LazyReport.on(content)
+    return pipeline.analyze(content, **options) if options or is_thorough() else LazyReport.on(content)
 
 
 def rows(frame: pl.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
@@ -184,6 +178,6 @@ def partition_parts(report: Report) -> list[tuple[Any, ...]]:
     return rows(report.tables["partition"], "start_ns", "end_ns", "part")
 
 
-def notes(trace: Trace | Report) -> dict[str, int]:
+def notes(trace: ingest.Trace | Report) -> dict[str, int]:
     """Return the count of all notes by code."""
     return {note.code: note.count for note in trace.notes}

@@ -4,10 +4,8 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-from trace_analyzer.analysis import TableGraph
-from trace_analyzer.ingest import Trace, load
+from trace_analyzer import analysis, ingest, pipeline
 from trace_analyzer.options import Options
-from trace_analyzer.pipeline import graph_of, public_tables, report_of
 from trace_analyzer.report import Report
 
 
@@ -18,10 +16,10 @@ class LazyReport(Report):
     def on(cls, content: bytes, **options: Any) -> "LazyReport":
         """Return the report on this file."""
         report = object.__new__(cls)
-        trace = load(content)
+        trace = ingest.load(content)
         chosen = Options(**options)
-        graph = graph_of(trace, chosen, kept=[*PARTS.values(), "device_reports"])
-        report.__dict__.update(_trace=trace, _options=chosen, _graph=graph, tables=public_tables(graph))
+        graph = pipeline.graph_of(trace, chosen, kept=[*PARTS.values(), "device_reports"])
+        report.__dict__.update(_trace=trace, _options=chosen, _graph=graph, tables=pipeline.public_tables(graph))
         return report
 
 
@@ -37,16 +35,16 @@ def _part(value: str) -> Callable[[LazyReport], Any]:
 
 
 def _whole(field: str) -> Callable[[LazyReport], Any]:
-    return lambda report: getattr(report_of(_trace(report), report.__dict__["_options"]), field)
+    return lambda report: getattr(pipeline.report_of(_trace(report), report.__dict__["_options"]), field)
 
 
-def _graph(report: LazyReport) -> TableGraph:
-    graph: TableGraph = report.__dict__["_graph"]
+def _graph(report: LazyReport) -> analysis.TableGraph:
+    graph: analysis.TableGraph = report.__dict__["_graph"]
     return graph
 
 
-def _trace(report: LazyReport) -> Trace:
-    trace: Trace = report.__dict__["_trace"]
+def _trace(report: LazyReport) -> ingest.Trace:
+    trace: ingest.Trace = report.__dict__["_trace"]
     return trace
 
 

@@ -11,24 +11,15 @@ from typing import Any
 import polars as pl
 from jsonschema import Draft202012Validator
 
-from trace_analyzer.checks import of_device
-from trace_analyzer.compare.comparison import Comparison
-from trace_analyzer.compare.decomposition import compare_profiles
-from trace_analyzer.compare.profiles import profile_of
-from trace_analyzer.compare.sides import baseline_json, read_baseline
-from trace_analyzer.errors import InputError
-from trace_analyzer.json_types import result_schema
-from trace_analyzer.pipeline import analyze
-from trace_analyzer.registry import json_schema
+from trace_analyzer import checks, errors, json_types, pipeline, registry, thresholds
+from trace_analyzer.compare import comparison, decomposition, profiles, sides
 from trace_analyzer.render.exports import write_perfetto
 from trace_analyzer.render.html.timeline import payload, timeline_columns
 from trace_analyzer.replay.whatif import whatif
-from trace_analyzer.report import Report
-from trace_analyzer.report.verdicts import is_saving_known
-from trace_analyzer.thresholds import WORTH_RATIO
+from trace_analyzer.report import Report, verdicts
 
-SCHEMA = Draft202012Validator(json_schema())
-COMPARISON = Draft202012Validator(result_schema(Comparison))
+SCHEMA = Draft202012Validator(registry.json_schema())
+COMPARISON = Draft202012Validator(json_types.result_schema(comparison.Comparison))
 _CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _SIGNED = ("origin_ns", "launch_lead_ns", "offset")
 """Parts of the JSON whose figures may be negative."""
@@ -44,8 +35,8 @@ def check_program(content: bytes, *, page: bool = True, verbs: bool = True) -> R
     Raises ``AssertionError`` for a violated property, and any exception that the program should not have raised.
     """
     try:
-        report = analyze(content, max_bytes=1 << 24)
-    except InputError as error:
+        report = pipeline.analyze(content, max_bytes=1 << 24)
+    except errors.InputError as error:
         if "\n" in str(error):
             raise AssertionError("an error of several lines") from error
         return None
@@ -94,7 +85,7 @@ def shuffled(events: list[Any]) -> list[Any]:
 
 def assert_same_judgement(first: Report, other: dict[str, Any]) -> None:
     """Check that the other document gets the same verdict, figures of devices, steps, advice and checks."""
-    second = analyze(json.dumps(other).encode())
+    second = pipeline.analyze(json.dumps(other).encode())
     for name in ("verdict", "devices", "steps", "advice", "trust"):
         assert getattr(first, name) == getattr(second, name), name
 
@@ -119,7 +110,7 @@ _REGIMES = {
 def check_regime(report: Report) -> None:
     """Check that what saves most is the regime, or in balance with it."""
     verdict = report.verdict
-    if verdict.status == "ok" and verdict.levers and verdict.levers[0].saves_ratio >= WORTH_RATIO:
+    if verdict.status == "ok" and verdict.levers and verdict.levers[0].saves_ratio >= thresholds.WORTH_RATIO:
         assert _REGIMES[verdict.levers[0].resource] in (verdict.regime, verdict.runner_up)
 
 
@@ -158,7 +149,7 @@ def check_estimates(document: dict[str, Any]) -> None:
             assert scenario["step_ns"] >= floors["cpu_ns"] - 1
         if name in _OF_CPU or target == "cpu":
             assert scenario["step_ns"] >= floors["device_ns"] - 1
-        assert scenario["is_known"] == is_saving_known(
+        assert scenario["is_known"] == verdicts.is_saving_known(
             now, *(scenario[key] for key in ("step_ns", "low_ns", "high_ns"))
         )
         assert 0 <= scenario["low_ns"] <= scenario["step_ns"] <= scenario["high_ns"], scenario
@@ -171,12 +162,12 @@ def check_estimates(document: dict[str, Any]) -> None:
 
 def check_comparison(report: Report) -> None:
     """Check that a trace does not differ from itself, nor from its baseline."""
-    profile = profile_of(report)
+    profile = profiles.profile_of(report)
     again = profile
     if not profile.facts.withheld and profile.total_ns:
-        again = read_baseline(Path("b"), json.loads(baseline_json(profile), parse_constant=_refuse))
+        again = sides.read_baseline(Path("b"), json.loads(sides.baseline_json(profile), parse_constant=_refuse))
     for other in (profile, again):
-        result = compare_profiles(profile, other)
+        result = decomposition.compare_profiles(profile, other)
         document = json.loads(result.to_json(), parse_constant=_refuse)
         assert [f"{e.json_path}: {e.message}" for e in COMPARISON.iter_errors(document)] == []
         assert not result.difference_ns
@@ -193,7 +184,7 @@ def check_export(content: bytes, report: Report) -> None:
         source.write_bytes(content)
         try:
             write_perfetto(str(source), report, target)
-        except InputError:
+        except errors.InputError:
             assert not target.exists()
             return
         try:
@@ -209,7 +200,7 @@ def parts_add_up(report: Report) -> None:
     Suppressed figures are not checked.
     """
     for device in report.devices:
-        suppressed = {metric for check in of_device(report.trust, device.index) for metric in check.withholds}
+        suppressed = {metric for check in checks.of_device(report.trust, device.index) for metric in check.withholds}
         assert device.busy_ns + device.idle_ns == device.window_ns
         assert sum(device.gaps.by_cause_ns.values()) == device.idle_ns
         if "partition" not in suppressed:

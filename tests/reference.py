@@ -49,22 +49,11 @@ UNSUPPORTED = ("mtia_", "hpu_", "xpu_", "npu_", "ipu_", "tpu_", "glow", "private
 FLOWS = {"ac2g": "launch", "async_cpu_to_gpu": "launch", "async": "launch", "fwdbwd": "forward-backward"}
 LEFT_OUT = frozenset(
     [
-        "no-time",
-        "implausible-time",
-        "outside-time",
-        "negative-duration",
-        "unmatched",
-        "unknown-phase",
-        "device-event",
-        "profiler-range",
-        "marker",
-        "arrow",
-        "counter",
-        "unsupported",
-        "not-an-event",
+        "no-time", "implausible-time", "outside-time", "negative-duration", "unmatched", "unknown-phase",
+        "device-event", "profiler-range", "marker", "arrow", "counter", "unsupported", "not-an-event",
         "too-deep",
     ]
-)
+)  # fmt: skip
 """Codes of the notes that count events in no table."""
 
 HOST_NUMBERS = {
@@ -111,14 +100,9 @@ INPUTS = {
 
 
 OF_OPERATORS = (
-    "input_dims",
-    "input_types",
-    "input_strides",
-    "concrete_inputs",
-    "call_stack",
-    "module_hierarchy",
+    "input_dims", "input_types", "input_strides", "concrete_inputs", "call_stack", "module_hierarchy",
     "kernel_file",
-)
+)  # fmt: skip
 INPUT_NUMBERS = {
     "output_elements": ("Out msg nelems", "Out msg size"),
     "group_size": "Group size",
@@ -701,13 +685,9 @@ def _flow_row(e: Row) -> Row:
 
 def _memory_row(e: Row) -> Row:
     columns = {
-        "device_type": "Device Type",
-        "device": "Device Id",
-        "address": "Addr",
-        "bytes": ("bytes", "Bytes"),
-        "total_allocated_bytes": "Total Allocated",
-        "total_reserved_bytes": "Total Reserved",
-    }
+        "device_type": "Device Type", "device": "Device Id", "address": "Addr", "bytes": ("bytes", "Bytes"),
+        "total_allocated_bytes": "Total Allocated", "total_reserved_bytes": "Total Reserved",
+    }  # fmt: skip
     numbers = {column: integer(first(e["args"], keys)) for column, keys in columns.items()}
     return {"thread_id": e["thread_id"], "time_ns": e["start"], **numbers}
 

@@ -6,10 +6,9 @@ from typing import Any, Literal
 
 import polars as pl
 
+from trace_analyzer import errors, registry, schema, verdict
 from trace_analyzer.analyses.idle import cause_table
 from trace_analyzer.analysis import Analysis
-from trace_analyzer.errors import Note
-from trace_analyzer.registry import ANALYSES, TABLES
 from trace_analyzer.report import (
     SCHEMA_VERSION,
     Advice,
@@ -37,8 +36,6 @@ from trace_analyzer.report import (
     Verdict,
     Window,
 )
-from trace_analyzer.schema import Table
-from trace_analyzer.verdict import without_regime
 
 HOSTILE = (
     "<img src=x onerror=alert(1)>",
@@ -52,18 +49,18 @@ Rows = Sequence[Mapping[str, Any]]
 
 def _declared() -> tuple[DeclaredTable, ...]:
     """Return the declared analyses that outputs show."""
-    shown = (a for a in ANALYSES if isinstance(a, Analysis) and (a.json is not None or a.section is not None))
+    shown = (a for a in registry.ANALYSES if isinstance(a, Analysis) and (a.json is not None or a.section is not None))
     return tuple(DeclaredTable(analysis.table, analysis.json, analysis.section) for analysis in shown)
 
 
-def frame(table: Table, rows: Rows = ()) -> pl.DataFrame:
+def frame(table: schema.Table, rows: Rows = ()) -> pl.DataFrame:
     """Build a frame of the table's schema; columns that a row leaves out are null."""
     return pl.DataFrame(list(rows), schema=table.schema) if rows else table.empty()
 
 
 def frames(**rows: Rows) -> dict[str, pl.DataFrame]:
     """Build all tables of a report; those not named are empty."""
-    return {table.name: frame(table, rows.get(table.name, ())) for table in TABLES}
+    return {table.name: frame(table, rows.get(table.name, ())) for table in registry.TABLES}
 
 
 def empty_report(
@@ -76,8 +73,8 @@ def empty_report(
         tool_version="0.1.0",
         trace=_trace(devices=()),
         trust=(_check("lost_events", None, "ok", 0, "events"),),
-        notes=(Note("no-gpu", "warning", "Record with ProfilerActivity.CUDA to see the device."),),
-        verdict=without_regime(status, headline),
+        notes=(errors.Note("no-gpu", "warning", "Record with ProfilerActivity.CUDA to see the device."),),
+        verdict=verdict.without_regime(status, headline),
         devices=(),
         steps=(),
         blame=(),
@@ -111,8 +108,8 @@ def gpu_report(kernels: int = 12, devices: int = 1) -> Report:
             _check("graph_share", 0, "ok", 0.0),
         ),
         notes=(
-            Note("few-steps", "info", "Only two steps are steady."),
-            Note("hostile", "warning", f"odd name {HOSTILE[0]}"),
+            errors.Note("few-steps", "info", "Only two steps are steady."),
+            errors.Note("hostile", "warning", f"odd name {HOSTILE[0]}"),
         ),
         verdict=Verdict(
             status="ok",
@@ -335,12 +332,8 @@ def _gpu_tables(kernels: int, devices: int) -> dict[str, Rows]:
         "activities": [_activity(device, i, launches[i], kernels) for device, i in per_device],
         "gaps": [
             {
-                "gap_id": device * kernels + i,
-                "device": device,
-                "start_ns": 100_000 * i + 90_000,
-                "end_ns": 100_000 * i + 130_000,
-                "duration_ns": 40_000,
-                "cause": "python",
+                "gap_id": device * kernels + i, "device": device, "start_ns": 100_000 * i + 90_000,
+                "end_ns": 100_000 * i + 130_000, "duration_ns": 40_000, "cause": "python",
             }
             for device, i in per_device
             if i < kernels - 1
@@ -373,7 +366,7 @@ def _gpu_tables(kernels: int, devices: int) -> dict[str, Rows]:
             for device in range(devices)
             for i in range(2)
         ],
-    }
+    }  # fmt: skip
 
 
 def _kernel_name(i: int) -> str:

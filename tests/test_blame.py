@@ -10,11 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from kineto import Event, analysed, annotation, call, flow, kernel, launch, launched, op, python, rows
 from tiers import examples
 
+from trace_analyzer import analysis, checks, pipeline
 from trace_analyzer.analyses.blame import DIMENSIONS
 from trace_analyzer.analyses.host_costs import COSTS
-from trace_analyzer.analysis import CAUSES_OF_IDLE
-from trace_analyzer.checks import suppressed
-from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 
 pytestmark = pytest.mark.slow
@@ -242,7 +240,7 @@ def idle_time_is_blamed_once(report: Report) -> None:
         sums = report.tables["idle_by"].filter(pl.col("by") == by).group_by("cause").agg(pl.col("idle_ns").sum())
         assert dict(sums.iter_rows()) == by_cause
     costs = dict(report.tables["host_costs"].group_by("kind").agg(pl.col("idle_ns").sum()).iter_rows())
-    if suppressed(report.trust, report.tables["devices"])[CAUSES_OF_IDLE]:
+    if checks.suppressed(report.trust, report.tables["devices"])[analysis.CAUSES_OF_IDLE]:
         assert (
             report.tables["host_costs"].select("idle_ns", "hidden_ns").null_count().row(0)
             == (report.tables["host_costs"].height,) * 2
@@ -277,7 +275,7 @@ def drains_hold_idle_time_once(report: Report) -> None:
 @given(random_traces())
 @settings(max_examples=examples(4), suppress_health_check=UNHURRIED)
 def test_on_random_traces(trace: RandomTrace) -> None:
-    report = analyze(trace.content)
+    report = pipeline.analyze(trace.content)
     idle_time_is_blamed_once(report)
     operators_spend_what_they_last(report)
     drains_hold_idle_time_once(report)

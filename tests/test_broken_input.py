@@ -21,10 +21,8 @@ from commands import COMMAND, command, environment, ran, run_python
 from kineto import A100, kernel, launched, notes, trace_bytes
 from reference import accounted
 
-from trace_analyzer.cli import main
-from trace_analyzer.errors import InputError
+from trace_analyzer import cli, errors, pipeline
 from trace_analyzer.ingest import Trace, load, source
-from trace_analyzer.pipeline import analyze
 
 BIG = trace_bytes([launched(f"k{t % 9}", 20 * t + 1, 20 * t + 12, 4, t + 1) for t in range(10_000)])
 ENDED = b"ed; nothing half written was left\n"  # interrupted, or terminated
@@ -40,7 +38,7 @@ def happening(what: str) -> Callable[[Callable[..., None]], Callable[..., None]]
 
 
 def run(*args: str | Path) -> Result:
-    result = CliRunner().invoke(main, [str(arg) for arg in args])
+    result = CliRunner().invoke(cli.main, [str(arg) for arg in args])
     assert "a bug in this program" not in result.stderr
     return result
 
@@ -118,7 +116,7 @@ def test_a_file_may_break_off_at_any_byte() -> None:
     for cut in range(len(SMALL)):
         expected = whole_events(SMALL[:cut])
         if not expected:
-            with pytest.raises(InputError, match=r"^bytes: [^\n]+$"):
+            with pytest.raises(errors.InputError, match=r"^bytes: [^\n]+$"):
                 load(SMALL[:cut])
             continue
         trace = load(SMALL[:cut])
@@ -134,7 +132,7 @@ def test_a_file_may_break_off_at_any_byte() -> None:
 def loaded_or_none(content: bytes) -> Trace | None:
     try:
         return load(content)
-    except InputError:
+    except errors.InputError:
         return None
 
 
@@ -403,7 +401,7 @@ def test_ctrl_c_at_any_moment_however_often(tmp_path: Path, number: signal.Signa
 @happening("a million device ids")
 def test_many_device_ids() -> None:
     rows = [kernel("k", 10 * t, 5 + (t == 1900), device=t) for t in range(2_000)]
-    report = analyze(trace_bytes(rows))
+    report = pipeline.analyze(trace_bytes(rows))
     assert len(report.devices) == 256
     assert 1900 in {device.index for device in report.devices}
     assert notes(report)["many-devices"] == 2_000 - 256
@@ -462,5 +460,5 @@ def test_a_trace_behind_many_blanks(packed: bool) -> None:
 @pytest.mark.slow
 def test_the_bomb_is_refused_before_it_unfolds() -> None:
     assert len(broken_input.bomb()) < 200_000
-    with pytest.raises(InputError, match="more than 1,000,000 bytes"):
+    with pytest.raises(errors.InputError, match="more than 1,000,000 bytes"):
         load(broken_input.bomb(), max_bytes=1_000_000)

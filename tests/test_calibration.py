@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 from kineto import A100, call, kernel, op, trace_bytes
 
+from trace_analyzer import cli, documents, errors, sections
 from trace_analyzer.catalog.calibration import (
     Calibration,
     CopyRate,
@@ -22,16 +23,12 @@ from trace_analyzer.catalog.calibration import (
     read_calibration,
 )
 from trace_analyzer.catalog.devices import device_named
-from trace_analyzer.cli import main
-from trace_analyzer.documents import Figure
 from trace_analyzer.documents.whatif import calibration_document, doubts_in_short
-from trace_analyzer.errors import UsageError
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render.charts import CHARTS
 from trace_analyzer.render.documents import page, text
 from trace_analyzer.render.html.view import view
 from trace_analyzer.report import MeasuredRoof, Report
-from trace_analyzer.sections import LineMark
 
 MEASURED = Calibration(
     name=str(A100["name"]),
@@ -101,9 +98,9 @@ def test_a_file_holds_all_of_it(tmp_path: Path) -> None:
 def test_a_wrong_file_is_reported(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "c.json"
     path.write_text(text)
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(errors.UsageError, match=message):
         read_calibration(path)
-    with pytest.raises(UsageError, match="No such file"):
+    with pytest.raises(errors.UsageError, match="No such file"):
         read_calibration(tmp_path / "absent.json")
 
 
@@ -111,7 +108,7 @@ def test_a_wrong_file_is_reported(tmp_path: Path, text: str, message: str) -> No
 def test_a_pipe_or_a_device_is_no_calibration(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "c.json")
     for path in (tmp_path / "c.json", Path("/dev/zero")):
-        with pytest.raises(UsageError, match="is no file"):
+        with pytest.raises(errors.UsageError, match="is no file"):
             read_calibration(path)
 
 
@@ -191,13 +188,13 @@ def test_a_roof_that_was_not_measured_is_not_called_so(tmp_path: Path) -> None:
 
 def _caption(report: Report) -> str:
     pieces = [piece for chapter in view(report).chapters for piece in chapter.pieces]
-    return next(piece.caption for piece in pieces if isinstance(piece, Figure) and piece.key == "roofline")
+    return next(piece.caption for piece in pieces if isinstance(piece, documents.Figure) and piece.key == "roofline")
 
 
 def _lines(report: Report) -> list[tuple[str, float]]:
     """Return the roofs of the plot: how each is drawn, and how high it gets."""
     chart = CHARTS["roofline"](report)
-    return [(mark.dash, float(max(mark.y))) for mark in chart.marks if isinstance(mark, LineMark)]
+    return [(mark.dash, float(max(mark.y))) for mark in chart.marks if isinstance(mark, sections.LineMark)]
 
 
 @pytest.mark.slow
@@ -256,7 +253,7 @@ def test_the_command_measures_the_cpu(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(calibrate, "_MATMUL_SIZES", {("cpu", True): (16, 32)})
     plot = tmp_path / "plot.html"
     command = ["calibrate", "--quick", "--device", "cpu", "--plot", str(plot)]
-    done = CliRunner().invoke(main, command, standalone_mode=True)
+    done = CliRunner().invoke(cli.main, command, standalone_mode=True)
     assert done.exit_code == 0, done.output
     (measured,) = known_calibrations()
     assert measured.kind == "cpu"
@@ -267,7 +264,7 @@ def test_the_command_measures_the_cpu(tmp_path: Path, monkeypatch: pytest.Monkey
     assert measured.launch_latency_ns is None
     assert "the CPU, as a device of its own; no GPU was measured" in done.output
     assert plot.exists()
-    again = CliRunner().invoke(main, command, standalone_mode=True)
+    again = CliRunner().invoke(cli.main, command, standalone_mode=True)
     assert again.exit_code == 2
     assert "--force overwrites it" in again.output
 
@@ -286,7 +283,7 @@ def test_a_compiler_that_fails_costs_the_sweep_only(monkeypatch: pytest.MonkeyPa
     outcome = calibrate.calibrate("cpu", quick=True)
     assert outcome.sweep == ()
     assert outcome.sweep_failure == "torch.compile failed: no compiler"
-    with pytest.raises(UsageError, match="no device of kind npu"):
+    with pytest.raises(errors.UsageError, match="no device of kind npu"):
         calibrate.calibrate("npu")
 
 

@@ -9,10 +9,8 @@ import polars as pl
 import pytest
 from catalogue import examples
 
-from trace_analyzer import catalog
+from trace_analyzer import catalog, errors
 from trace_analyzer.catalog import devices, event_names, fixes, kernels
-from trace_analyzer.catalog.event_names import Rule
-from trace_analyzer.errors import UsageError
 
 CODE = ("phases", "libraries", "preparations", "sources")
 PATTERNS: dict[str, Callable[[], Iterable[str | None]]] = {
@@ -74,7 +72,7 @@ def test_rules_on_host_events_name_their_examples_in_all_their_kinds(
 
 def test_every_rule_on_host_events_decides_an_example() -> None:
     """Check that no rule is without an example, or behind another one that decides all of its own."""
-    rules: list[tuple[str, str, tuple[Rule, ...]]] = [
+    rules: list[tuple[str, str, tuple[event_names.Rule, ...]]] = [
         ("host_work", "rules", event_names.host_work_rules()),
         ("step_marks", "rules", event_names.step_mark_rules()),
         *(("code", table, event_names.code_rules(table)) for table in CODE),
@@ -173,19 +171,12 @@ def test_fusions_by_chains_of_operators() -> None:
 @pytest.mark.parametrize(
     ("pattern", "name", "expected"),
     [
-        (r"^\w+_kernel$", "gemm2_kernel", True),
-        (r"^\w+_kernel$", "gemm<2>_kernel", False),
-        (r"^[\w:]+$", "ns::gemm", True),
-        (r"^[^\w]+$", "<<>>", True),
-        (r"^[^\w]+$", "<a>", False),
-        (r"\.py\(\d+\)$", "train.py(12)", True),
-        (r"(?i)^GEMM\d$", "gemm7", True),
-        (r"^\w+$", "né", False),
-        (r"^\d$", "٣", False),
-        (r"^.$", "é", True),
-        (r"a", None, None),
+        (r"^\w+_kernel$", "gemm2_kernel", True), (r"^\w+_kernel$", "gemm<2>_kernel", False),
+        (r"^[\w:]+$", "ns::gemm", True), (r"^[^\w]+$", "<<>>", True), (r"^[^\w]+$", "<a>", False),
+        (r"\.py\(\d+\)$", "train.py(12)", True), (r"(?i)^GEMM\d$", "gemm7", True), (r"^\w+$", "né", False),
+        (r"^\d$", "٣", False), (r"^.$", "é", True), (r"a", None, None),
     ],
-)
+)  # fmt: skip
 def test_classes_are_those_of_ascii(pattern: str, name: str | None, expected: bool | None) -> None:
     names = pl.DataFrame({"name": [name]}, schema={"name": pl.String})
     assert names.select(catalog.matches(pl.col("name"), pattern)).item() is expected
@@ -222,6 +213,6 @@ def test_a_mistake_in_a_file_is_named_with_its_row(
     }  # fmt: skip
     monkeypatch.setattr(catalog, "FOLDER", tmp_path)
     catalog.document.cache_clear()
-    with pytest.raises(UsageError, match=rf"^catalog/{name}.toml: (.*){message}"):
+    with pytest.raises(errors.UsageError, match=rf"^catalog/{name}.toml: (.*){message}"):
         read[name].__wrapped__()
     catalog.document.cache_clear()

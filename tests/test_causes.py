@@ -707,15 +707,9 @@ def named(kind: str, *names: str) -> dict[str, str]:
 def test_named_work_keeps_its_ranks() -> None:
     """Added entries may stand anywhere among these."""
     ranked = (
-        "data-loading",
-        "compilation",
-        "graph-capture",
-        "allocation",
-        "garbage-collection",
-        "blocking-copy",
-        "profiler",
-        "host-wait",
-    )
+        "data-loading", "compilation", "graph-capture", "allocation", "garbage-collection", "blocking-copy",
+        "profiler", "host-wait",
+    )  # fmt: skip
     assert tuple(work for work in NAMED_WORK if work in ranked) == ranked
 
 
@@ -903,17 +897,9 @@ def test_what_this_process_writes_stays_while_others_write_beside_it(tmp_path: P
 AHEAD = [launched(f"k{i}", 10 * i, 20 + 130 * i, 130, i + 1) for i in range(3)]
 LAST = launched("late", 600, 610, 10, 9)
 COLUMNS = (
-    "start_ns",
-    "end_ns",
-    "queued_work_ns",
-    "idle_ns",
-    "cause",
-    "host_start_ns",
-    "host_end_ns",
-    "name",
-    "operator",
-    "source",
-)
+    "start_ns", "end_ns", "queued_work_ns", "idle_ns", "cause", "host_start_ns", "host_end_ns", "name",
+    "operator", "source",
+)  # fmt: skip
 
 
 def drained(*events: Any, columns: tuple[str, ...] = COLUMNS) -> list[tuple[Any, ...]]:

@@ -24,8 +24,7 @@ from kineto import (
     trace_bytes,
 )
 
-from trace_analyzer.checks import _missing_rule, _rules_of_devices
-from trace_analyzer.pipeline import analyze
+from trace_analyzer import checks, pipeline
 from trace_analyzer.render.phrasing import check_phrase, record_instead
 from trace_analyzer.report import Check, Report
 
@@ -214,7 +213,7 @@ def test_lost_events() -> None:
 @pytest.mark.parametrize("kept", [0.5, 0.99])
 def test_nobody_knows_how_many_events_a_broken_file_lost(kept: float) -> None:
     whole = trace_bytes([A, B, [annotation("x", i, 1) for i in range(20)]])
-    actual = check(analyze(whole[: int(kept * len(whole))]), "lost_events")
+    actual = check(pipeline.analyze(whole[: int(kept * len(whole))]), "lost_events")
     assert (actual.value, actual.status) == (None, "warn")
     assert check_phrase(actual) == "lost events"
     bad = replace(actual, value=3, status="fail", withholds=("busy_ratio",))
@@ -223,7 +222,7 @@ def test_nobody_knows_how_many_events_a_broken_file_lost(kept: float) -> None:
 
 
 def test_nobody_knows_how_many_events_a_file_with_a_hole_lost() -> None:
-    actual = analyze(HOLED)
+    actual = pipeline.analyze(HOLED)
     assert "868 NUL bytes, from byte" in actual.notes[0].message
     lost = check(actual, "lost_events")
     assert (lost.value, lost.status) == (None, "warn")
@@ -370,7 +369,7 @@ def test_each_check_that_takes_the_verdict_says_what_to_do_instead() -> None:
 
 def _failing() -> list[Check]:
     """Return every check, failed."""
-    rules = (*_rules_of_devices(), _missing_rule())
+    rules = (*checks._rules_of_devices(), checks._missing_rule())
     failed = [rule.check(0.0 if rule.good else 1.0, 0) for rule in rules]
     bad = event("cpu_op", "aten::mm", 5, -3, pid=100, tid=100)
     return [*failed, check(analysed(A, B, bad), "lost_events")]

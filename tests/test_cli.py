@@ -18,10 +18,8 @@ from click.testing import CliRunner, Result
 from commands import COMMAND, ROOT, command, environment, ran, run_python
 from report_factory import empty_report, gpu_report
 
-from trace_analyzer import files, ingest, pipeline
-from trace_analyzer.cli import main, process
-from trace_analyzer.cli.outputs import default_report_path
-from trace_analyzer.errors import InputError
+from trace_analyzer import errors, files, ingest, pipeline
+from trace_analyzer.cli import main, outputs, process
 from trace_analyzer.report import Report
 
 TRACE = {"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": 1, "dur": 2}]}
@@ -107,19 +105,11 @@ class TestOptions:
         )
         run("t.json", *given.split(), *more.split())
         assert {key: value for key, value in asked[0].items() if key != "progress"} == {
-            "source": "t.json",
-            "device": 3,
-            "step": 7,
-            "gpu": "H200",
-            "peak_gbps": 4800.0,
-            "calibration": "a100.json",
-            "capture": "eager.json",
-            "compile_log": "logs",
-            "peak_tflops": {"bf16": 989.0, "": 67.0},
-            "measured_step_ms": 12.5,
-            "export": False,
+            "source": "t.json", "device": 3, "step": 7, "gpu": "H200", "peak_gbps": 4800.0,
+            "calibration": "a100.json", "capture": "eager.json", "compile_log": "logs",
+            "peak_tflops": {"bf16": 989.0, "": 67.0}, "measured_step_ms": 12.5, "export": False,
             "max_bytes": 1_000,
-        }
+        }  # fmt: skip
 
     def test_a_capture_is_a_file(self, run: Run, asked: list[dict[str, Any]]) -> None:
         result = run("t.json", "--capture", "-")
@@ -130,40 +120,21 @@ class TestOptions:
     def test_defaults(self, run: Run, asked: list[dict[str, Any]]) -> None:
         run("t.json")
         assert {key: value for key, value in asked[0].items() if key not in ("source", "progress")} == {
-            "device": None,
-            "step": "steady",
-            "gpu": None,
-            "peak_gbps": None,
-            "calibration": None,
-            "capture": None,
-            "compile_log": None,
-            "peak_tflops": {},
-            "measured_step_ms": None,
-            "export": False,
-            "max_bytes": 16 << 30,
-        }
+            "device": None, "step": "steady", "gpu": None, "peak_gbps": None, "calibration": None,
+            "capture": None, "compile_log": None, "peak_tflops": {}, "measured_step_ms": None,
+            "export": False, "max_bytes": 16 << 30,
+        }  # fmt: skip
 
     @pytest.mark.parametrize(
         "args",
         [
-            ("--max-idle", "nan"),
-            ("--max-idle", "1.1"),
-            ("--max-idle", "-0.1"),
-            ("--max-idle", "x"),
-            ("--peak-gbps", "0"),
-            ("--peak-gbps", "inf"),
-            ("--peak-tflops", "bf16="),
-            ("--peak-tflops", "bf16=-1"),
-            ("--max-bytes", "0"),
-            ("--step", "last"),
-            ("--fail-on", "slow"),
-            ("--format", "xml"),
-            ("--nonsense",),
-            ("another.json",),
-            ("--no-report", "--open"),
+            ("--max-idle", "nan"), ("--max-idle", "1.1"), ("--max-idle", "-0.1"), ("--max-idle", "x"),
+            ("--peak-gbps", "0"), ("--peak-gbps", "inf"), ("--peak-tflops", "bf16="),
+            ("--peak-tflops", "bf16=-1"), ("--max-bytes", "0"), ("--step", "last"), ("--fail-on", "slow"),
+            ("--format", "xml"), ("--nonsense",), ("another.json",), ("--no-report", "--open"),
             ("--no-report", "--report", "x.html"),
         ],
-    )
+    )  # fmt: skip
     def test_nonsense_is_refused_in_one_line_before_any_work(
         self, run: Run, asked: list[dict[str, Any]], args: tuple[str, ...]
     ) -> None:
@@ -178,21 +149,13 @@ class TestOutputs:
     @pytest.mark.parametrize(
         ("trace", "name"),
         [
-            ("t.json", "t"),
-            ("/d/t.json.gz", "t"),
-            ("t.pt.trace.json.gz", "t.pt.trace"),
-            ("t.gz", "t"),
-            ("t.json.zst", "t"),
-            ("t.zst", "t"),
-            ("T.JSON.GZ", "T"),
-            ("t", "t"),
-            ("-", "stdin"),
-            (".json", "trace"),
-            ("t.jsonl", "t.jsonl"),
+            ("t.json", "t"), ("/d/t.json.gz", "t"), ("t.pt.trace.json.gz", "t.pt.trace"), ("t.gz", "t"),
+            ("t.json.zst", "t"), ("t.zst", "t"), ("T.JSON.GZ", "T"), ("t", "t"), ("-", "stdin"),
+            (".json", "trace"), ("t.jsonl", "t.jsonl"),
         ],
-    )
+    )  # fmt: skip
     def test_the_report_is_named_after_the_trace(self, trace: str, name: str) -> None:
-        assert default_report_path(trace) == Path(f"{name}.report.html")
+        assert outputs.default_report_path(trace) == Path(f"{name}.report.html")
 
     def test_the_summary_is_printed_and_the_report_is_written(self, run: Run, folder: Path) -> None:
         result = run("t.json")
@@ -284,22 +247,13 @@ class TestOutputs:
     @pytest.mark.parametrize(
         "args",
         [
-            ("-o", "t.json"),
-            ("-o", "./t.json"),
-            ("-o", "link"),
-            ("--report", "t.json", "--force"),
-            ("--report", "link", "--force"),
-            ("-o", "x.html", "--report", "x.html"),
-            ("-o", "x", "--report", "x"),
-            ("-o", "x.html", "--no-report"),
-            ("--format", "json", "-o", "t.report.html"),
-            ("-o", "."),
-            ("--report", "."),
-            ("-o", "none/x"),
-            ("--report", "none/x"),
-            ("--report", os.devnull, "--force"),
+            ("-o", "t.json"), ("-o", "./t.json"), ("-o", "link"), ("--report", "t.json", "--force"),
+            ("--report", "link", "--force"), ("-o", "x.html", "--report", "x.html"),
+            ("-o", "x", "--report", "x"), ("-o", "x.html", "--no-report"),
+            ("--format", "json", "-o", "t.report.html"), ("-o", "."), ("--report", "."), ("-o", "none/x"),
+            ("--report", "none/x"), ("--report", os.devnull, "--force"),
         ],
-    )
+    )  # fmt: skip
     def test_impossible_or_harmful_paths_are_refused_before_any_work(
         self, run: Run, folder: Path, asked: list[dict[str, Any]], args: tuple[str, ...]
     ) -> None:
@@ -320,7 +274,7 @@ class TestFailures:
     @pytest.mark.parametrize(
         ("error", "code", "line"),
         [
-            (InputError("t.json: no \x1b[31mtrace\n"), 2, r"analyze: t.json: no \x1b[31mtrace\x0a"),
+            (errors.InputError("t.json: no \x1b[31mtrace\n"), 2, r"analyze: t.json: no \x1b[31mtrace\x0a"),
             (OSError(28, "No space left on device", "out"), 2, "analyze: out: No space left on device"),
             (MemoryError(), 2, "analyze: out of memory"),
             (KeyboardInterrupt(), 130, "analyze: interrupted"),

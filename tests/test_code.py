@@ -3,39 +3,34 @@
 import polars as pl
 import pytest
 
-from trace_analyzer.catalog.event_names import (
-    PHASES,
-    built_in_call,
-    code_rules,
-    in_function,
-    is_annotation,
-    named_code,
-    preparation_of,
-)
+from trace_analyzer.catalog import event_names
 from trace_analyzer.render.row_phrases import blamed_place
 
 
 def reported(kind: str, names: tuple[str, ...], column: str) -> dict[str, object]:
     """Map names to the results of the rules."""
     events = pl.DataFrame({"kind": [kind] * len(names), "name": list(names)})
-    return dict(named_code(events).select("name", column).iter_rows())
+    return dict(event_names.named_code(events).select("name", column).iter_rows())
 
 
 def test_a_missing_name_prepares_no_inputs() -> None:
-    assert pl.DataFrame({"name": [None]}, {"name": pl.String}).select(preparation_of(pl.col("name"))).item() is None
+    assert (
+        pl.DataFrame({"name": [None]}, {"name": pl.String}).select(event_names.preparation_of(pl.col("name"))).item()
+        is None
+    )
 
 
 def test_phases_are_in_the_order_of_the_definitions() -> None:
-    assert tuple(dict.fromkeys(rule.name for rule in code_rules("phases"))) == PHASES[1:]
+    assert tuple(dict.fromkeys(rule.name for rule in event_names.code_rules("phases"))) == event_names.PHASES[1:]
 
 
 def test_frames_for_people() -> None:
-    assert in_function("dir/train.py(12): step") == "in step (dir/train.py:12)"
-    assert in_function("train.py(12): step", 17) == "in step (train.py:12, call in line 17)"
-    assert in_function("a(1).py(12): <lambda>") == "in <lambda> (a(1).py:12)"
-    assert in_function("<built-in function len>") == "in <built-in function len>"
+    assert event_names.in_function("dir/train.py(12): step") == "in step (dir/train.py:12)"
+    assert event_names.in_function("train.py(12): step", 17) == "in step (train.py:12, call in line 17)"
+    assert event_names.in_function("a(1).py(12): <lambda>") == "in <lambda> (a(1).py:12)"
+    assert event_names.in_function("<built-in function len>") == "in <built-in function len>"
     endless = f"train.py({'1' * 5_000}): step"
-    assert in_function(endless) == f"in {endless}"
+    assert event_names.in_function(endless) == f"in {endless}"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +57,7 @@ def test_scopes_that_old_files_hold_as_operators_are_no_operators(name: str, is_
     PyTorch before 1.11 wrote `record_function` as an operator; in names of operators such characters do not occur.
     """
     events = pl.DataFrame({"kind": ["operator", "annotation"], "name": [name, name]})
-    assert events.select(is_annotation()).to_series().to_list() == [is_scope, True]
+    assert events.select(event_names.is_annotation()).to_series().to_list() == [is_scope, True]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +71,7 @@ def test_scopes_that_old_files_hold_as_operators_are_no_operators(name: str, is_
     ],
 )
 def test_a_built_in_function_is_named_without_the_object(name: str, plain: str) -> None:
-    assert pl.select(built_in_call(pl.lit(name))).item() == plain
+    assert pl.select(event_names.built_in_call(pl.lit(name))).item() == plain
 
 
 @pytest.mark.parametrize(

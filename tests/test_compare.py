@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from simulator import Kernel, Simulation, Stream, Tensor, Thread
 from tiers import examples
 
-from trace_analyzer.cli import main
+from trace_analyzer import cli, errors, pipeline
 from trace_analyzer.compare.comparison import Comparison
 from trace_analyzer.compare.decomposition import compare, split
 from trace_analyzer.compare.facts import TimeShare
@@ -25,8 +25,6 @@ from trace_analyzer.compare.gates import Gate, held, refusal
 from trace_analyzer.compare.judgement import kept_promises
 from trace_analyzer.compare.profiles import Profile, profile_of
 from trace_analyzer.compare.sides import baseline_json, in_parts, profile_from
-from trace_analyzer.errors import InputError, UsageError
-from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 
 UNHURRIED = settings(max_examples=examples(4), suppress_health_check=list(HealthCheck))
@@ -35,7 +33,7 @@ BASE = Program()
 
 @cache
 def report(program: Program) -> Report:
-    return analyze(program.trace())
+    return pipeline.analyze(program.trace())
 
 
 def compared(before: Program, after: Program) -> Comparison:
@@ -100,7 +98,7 @@ def test_splitting_leaves_no_remainder_and_flips_with_the_sides(
 @given(random_traces(), random_traces())
 @UNHURRIED
 def test_laws_on_random_traces(one: RandomTrace, other: RandomTrace) -> None:
-    sides = [profile_of(analyze(trace.content)) for trace in (one, other)]
+    sides = [profile_of(pipeline.analyze(trace.content)) for trace in (one, other)]
     for side in sides:
         assert side.rows.get_column("total_ns").sum() == side.total_ns
     result, swapped = compare(*sides), compare(*reversed(sides))
@@ -202,7 +200,7 @@ def on_two_devices(second_ns: int, first_ns: int = 400_000) -> Report:
                     thread.launch(Kernel(GEMM, ns, (432, 1, 1)), stream)
             for stream in streams:
                 thread.synchronize(stream)
-    return analyze(simulation.json().encode())
+    return pipeline.analyze(simulation.json().encode())
 
 
 @pytest.mark.slow
@@ -317,12 +315,12 @@ def test_a_saved_report_compares_by_parts(tmp_path: Path) -> None:
 def test_damaged_files_are_bad_input(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "before.json"
     path.write_text(damage)
-    with pytest.raises(InputError):
+    with pytest.raises(errors.InputError):
         compare(path, report(BASE))
 
 
 def run(*arguments: object) -> tuple[int, str, str]:
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(cli.main, [str(argument) for argument in arguments])
     return result.exit_code, result.stdout, result.stderr
 
 
@@ -375,7 +373,7 @@ def test_folders_and_patterns(traces: dict[str, Path], tmp_path: Path) -> None:
     assert result.before.recordings == 2
     folder = tmp_path / "empty"
     folder.mkdir()
-    with pytest.raises(UsageError, match="no trace"):
+    with pytest.raises(errors.UsageError, match="no trace"):
         compare(folder, traces["base"])
 
 
@@ -467,9 +465,9 @@ def test_whole_recordings_are_compared_where_steps_do_not_correspond(tmp_path: P
     assert "a unit of work" in units.headline
     assert "Units" in units.summary()
     assert "--units" not in units.summary(), "they are given"
-    ran = CliRunner().invoke(main, ["compare", *map(str, paths), "--units", "6,5"])
+    ran = CliRunner().invoke(cli.main, ["compare", *map(str, paths), "--units", "6,5"])
     assert ran.exit_code == 0
-    assert CliRunner().invoke(main, ["compare", *map(str, paths), "--units", "6"]).exit_code == 2
+    assert CliRunner().invoke(cli.main, ["compare", *map(str, paths), "--units", "6"]).exit_code == 2
 
 
 def test_recordings_that_share_nothing_are_refused() -> None:
@@ -479,7 +477,7 @@ def test_recordings_that_share_nothing_are_refused() -> None:
         with thread.op("aten::unheard_of", (Tensor((4,)),)):
             thread.launch(Kernel("another_kernel", 100_000, (432, 1, 1)), stream)
     thread.synchronize(stream)
-    result = compare(analyze(simulation.json().encode()), report(BASE.faster(marked=False)))
+    result = compare(pipeline.analyze(simulation.json().encode()), report(BASE.faster(marked=False)))
     assert result.status == "refused"
     assert "share neither a call nor a kernel" in str(result.reason)
 

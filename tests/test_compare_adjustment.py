@@ -6,10 +6,8 @@ from functools import cache
 import pytest
 from compare_sides import Program
 
-from trace_analyzer.compare.decomposition import compare
-from trace_analyzer.compare.profiles import Profile, profile_of
+from trace_analyzer.compare import decomposition, profiles, statistics
 from trace_analyzer.compare.sides import merged
-from trace_analyzer.compare.statistics import FLOOR_RATIO, step_difference
 from trace_analyzer.pipeline import analyze
 
 STEP_NS = 30_000_000
@@ -18,17 +16,17 @@ LOADED_NS = 3_000_000
 
 
 @cache
-def recording(loading_ns: int, seed: int, host_ns: int = 60_000) -> Profile:
+def recording(loading_ns: int, seed: int, host_ns: int = 60_000) -> profiles.Profile:
     """Return a recording with this loading time: some recordings wait for the loader, some do not."""
-    return profile_of(analyze(HOST_BOUND.faster(loading_ns=loading_ns, seed=seed, host_ns=host_ns).trace()))
+    return profiles.profile_of(analyze(HOST_BOUND.faster(loading_ns=loading_ns, seed=seed, host_ns=host_ns).trace()))
 
 
-def drawn(rng: random.Random, change: float) -> Profile:
+def drawn(rng: random.Random, change: float) -> profiles.Profile:
     """Draw a side of recordings whose loading time varies by chance, made of profiles without reading traces."""
     return merged("side", [_recording(rng, change) for _ in range(5)])
 
 
-def _recording(rng: random.Random, change: float) -> Profile:
+def _recording(rng: random.Random, change: float) -> profiles.Profile:
     import polars as pl
 
     from trace_analyzer.compare.facts import Facts, RecordedSteps
@@ -50,7 +48,7 @@ def _recording(rng: random.Random, change: float) -> Profile:
     )  # fmt: skip
     units = rows.select("row", pl.lit(0, pl.UInt32).alias("unit"), "total_ns").cast(dict(UNITS))  # type: ignore[arg-type]
     lengths = (sum(times.values()),)
-    return Profile("r", (RecordedSteps("r", lengths, True),), pl.DataFrame(schema=CALLS), rows, units, Facts())
+    return profiles.Profile("r", (RecordedSteps("r", lengths, True),), pl.DataFrame(schema=CALLS), rows, units, Facts())
 
 
 def shares(change: float, draws: int) -> tuple[float, float]:
@@ -58,7 +56,7 @@ def shares(change: float, draws: int) -> tuple[float, float]:
     rng, significant, adjusted = random.Random(7), 0, 0
     for _ in range(draws):
         before, after = drawn(rng, 0.0), drawn(rng, change)
-        result, adjustment = step_difference(before, after, floor=FLOOR_RATIO * STEP_NS)
+        result, adjustment = statistics.step_difference(before, after, floor=statistics.FLOOR_RATIO * STEP_NS)
         significant += bool(result.significant)
         adjusted += adjustment is not None
         assert result.interval is not None
@@ -85,7 +83,7 @@ def test_few_false_alarms_without_the_line() -> None:
 def test_the_line_is_named_and_the_interval_holds_the_difference() -> None:
     before = merged("before", [recording(LOADED_NS * (n % 2), n) for n in range(4)])
     after = merged("after", [recording(LOADED_NS * (n % 2), 9 + n, 70_000) for n in range(4)])
-    result = compare(before, after)
+    result = decomposition.compare(before, after)
     assert result.adjustment is not None
     assert result.adjustment.left_out == "data-loading"
     assert result.significant
@@ -99,7 +97,7 @@ def test_the_line_is_named_and_the_interval_holds_the_difference() -> None:
 def test_a_line_that_differs_between_the_sides_is_never_left_out() -> None:
     before = merged("before", [recording(0, n) for n in range(3)])
     after = merged("after", [recording(LOADED_NS, n) for n in range(3)])
-    result = compare(before, after)
+    result = decomposition.compare(before, after)
     assert result.adjustment is None
     assert result.significant
 
@@ -107,8 +105,8 @@ def test_a_line_that_differs_between_the_sides_is_never_left_out() -> None:
 @pytest.mark.slow
 def test_recordings_of_unlike_lengths_keep_the_difference_within_the_interval() -> None:
     """The difference weighs steps, the test recordings."""
-    long = profile_of(analyze(HOST_BOUND.faster(steps=6, loading_ns=LOADED_NS, seed=5).trace()))
-    result = compare(
+    long = profiles.profile_of(analyze(HOST_BOUND.faster(steps=6, loading_ns=LOADED_NS, seed=5).trace()))
+    result = decomposition.compare(
         merged("before", [recording(0, n) for n in range(8)]),
         merged("after", [*(recording(0, n) for n in range(8, 15)), long]),
     )

@@ -7,8 +7,7 @@ import pytest
 from compare_sides import Program
 from test_html_browser import CHROMIUM, DRIVER, Browser, browser, started  # noqa: F401  (fixtures)
 
-from trace_analyzer.compare.decomposition import compare
-from trace_analyzer.compare.phrasing import scale_of, scaled, signed
+from trace_analyzer.compare import decomposition, phrasing
 from trace_analyzer.pipeline import analyze
 
 pytestmark = [
@@ -34,10 +33,10 @@ return [left + box.x + box.width / 2, top + box.row * 19 + 9];
 
 
 def test_the_page_of_a_comparison(browser: Browser, tmp_path: Path) -> None:  # noqa: F811
-    result = compare(analyze(BASE.trace()), analyze(AFTER.trace()))
+    result = decomposition.compare(analyze(BASE.trace()), analyze(AFTER.trace()))
     document = json.loads(result.to_json())
     before, after = document["before"], document["after"]
-    scale, unit = scale_of(max(before["step_ns"], after["step_ns"]))
+    scale, unit = phrasing.scale_of(max(before["step_ns"], after["step_ns"]))
     browser.go(result.to_html(tmp_path / "page.html").as_uri(), height=900)
     browser.wait(lambda: browser.run("return document.documentElement.dataset.ready"))
 
@@ -45,7 +44,7 @@ def test_the_page_of_a_comparison(browser: Browser, tmp_path: Path) -> None:  # 
     text = browser.run("return document.body.innerText").replace("\u00a0", " ")
     assert document["headline"] in text
     for side in (before, after):
-        assert f"{scaled(side['step_ns'], scale)} {unit}" in text
+        assert f"{phrasing.scaled(side['step_ns'], scale)} {unit}" in text
     browser.run("document.querySelectorAll('details').forEach((e) => { e.open = true })")
     lines = "section[aria-labelledby=lines] .scroll > table > tbody > tr"
     browser.wait(lambda: browser.run("return [...Bokeh.index.roots].length") >= 4)
@@ -53,8 +52,8 @@ def test_the_page_of_a_comparison(browser: Browser, tmp_path: Path) -> None:  # 
     shown = [line for line in document["lines"] if abs(line["difference_ns"] / scale) >= 0.005]
     assert len(rows) == len(shown)
     for line, row in zip(shown, rows, strict=True):
-        assert signed(line["difference_ns"], scale) in row
-        assert scaled(line["before_total_ns"] / before["steps"], scale) in row
+        assert phrasing.signed(line["difference_ns"], scale) in row
+        assert phrasing.scaled(line["before_total_ns"] / before["steps"], scale) in row
 
     # A line unfolds into its parts.
     browser.run("document.querySelectorAll('td > details').forEach((e) => { e.open = false })")
@@ -74,7 +73,7 @@ def test_the_page_of_a_comparison(browser: Browser, tmp_path: Path) -> None:  # 
     bar = next(bar for bar in document["waterfall"]["bucket"] if bar["name"] == "data-loading")
     at = browser.run(FRAME, "Data loading")
     browser.mouse("mouseMoved", *at)
-    tip = f"{scaled(bar['before_ns'], scale)} before, {scaled(bar['after_ns'], scale)} after"
+    tip = f"{phrasing.scaled(bar['before_ns'], scale)} before, {phrasing.scaled(bar['after_ns'], scale)} after"
     browser.wait(lambda: tip in browser.run("return document.querySelector('[data-flame=tip]').textContent"))
 
     for width in (1280, 390):

@@ -9,13 +9,12 @@ import polars as pl
 import pytest
 from compare_sides import Program
 
+from trace_analyzer import errors, pipeline
 from trace_analyzer.compare.comparison import Comparison, Line, MatchedRatio, Side
 from trace_analyzer.compare.decomposition import compare
 from trace_analyzer.compare.phrasing import change
 from trace_analyzer.compare.profiles import Profile, profile_of
 from trace_analyzer.compare.sides import baseline_json, merged
-from trace_analyzer.errors import InputError
-from trace_analyzer.pipeline import analyze
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +31,7 @@ LINE = {
 
 @cache
 def profile(program: Program) -> Profile:
-    return profile_of(analyze(program.trace()))
+    return profile_of(pipeline.analyze(program.trace()))
 
 
 def on(device: str, side: Profile, path: str = "") -> Profile:
@@ -71,7 +70,7 @@ def test_every_field_of_the_contract_is_there_and_of_its_type() -> None:
 def test_a_refusal_keeps_every_field() -> None:
     from test_compare import cpu_only
 
-    document = json.loads(compare(profile_of(analyze(cpu_only())), profile(BASE)).to_json())
+    document = json.loads(compare(profile_of(pipeline.analyze(cpu_only())), profile(BASE)).to_json())
     assert document.keys() >= FIELDS
     assert (document["status"], document["lines"], document["significant"]) == ("refused", [], None)
     assert "no device work" in document["reason"]
@@ -86,12 +85,12 @@ def test_a_step_too_few_has_no_interval() -> None:
 def test_a_baseline_that_breaks_off_is_called_damaged(tmp_path: Path, length: int) -> None:
     path = tmp_path / "baseline.json"
     path.write_text(baseline_json(profile(BASE))[:length])
-    with pytest.raises(InputError, match=r"a damaged baseline .*save it again"):
+    with pytest.raises(errors.InputError, match=r"a damaged baseline .*save it again"):
         compare(path, profile(BASE))
 
 
 def test_reports_of_every_version_so_far_are_read(tmp_path: Path) -> None:
-    document = json.loads(analyze(BASE.trace()).to_json())
+    document = json.loads(pipeline.analyze(BASE.trace()).to_json())
     for version in range(1, document["schema_version"] + 1):
         path = tmp_path / f"{version}.json"
         path.write_text(json.dumps({**document, "schema_version": version}))
@@ -102,9 +101,9 @@ def test_reports_of_every_version_so_far_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", [0, 3, 99, None, "1"])
 def test_reports_of_another_schema_are_refused(tmp_path: Path, version: object) -> None:
     path = tmp_path / "report.json"
-    document = json.loads(analyze(BASE.trace()).to_json())
+    document = json.loads(pipeline.analyze(BASE.trace()).to_json())
     path.write_text(json.dumps({**document, "schema_version": version}))
-    with pytest.raises(InputError, match=r"a report of schema version .* this program reads up to version 2"):
+    with pytest.raises(errors.InputError, match=r"a report of schema version .* this program reads up to version 2"):
         compare(path, profile(BASE))
 
 

@@ -8,14 +8,12 @@ import polars as pl
 import pytest
 from kineto import analysed, launched
 
-from trace_analyzer.compare import comparison
-from trace_analyzer.compare.comparison import Bar
+from trace_analyzer.compare import comparison, profiles
 from trace_analyzer.compare.phrasing import named_bars
-from trace_analyzer.compare.profiles import profile_of
 
 
-def bar(name: str, difference_ns: float) -> Bar:
-    return Bar(name, "work", 100.0, 100.0 + difference_ns, difference_ns, difference_ns, 0.0)
+def bar(name: str, difference_ns: float) -> comparison.Bar:
+    return comparison.Bar(name, "work", 100.0, 100.0 + difference_ns, difference_ns, difference_ns, 0.0)
 
 
 def test_a_waterfall_leads_from_the_step_before_to_the_step_after() -> None:
@@ -34,12 +32,8 @@ def test_a_waterfall_leads_from_the_step_before_to_the_step_after() -> None:
 def test_bars_that_may_be_chance_are_marked_and_not_named() -> None:
     bars = [replace(bar("a", -40.0), significant=True), replace(bar("b", 10.0), significant=False), bar("c", 9.0)]
     assert [row.within_chance for row in comparison.waterfall_rows(bars, 200.0, 179.0)] == [
-        False,
-        False,
-        True,
-        False,
-        False,
-    ]
+        False, False, True, False, False,
+    ]  # fmt: skip
     step = SimpleNamespace(step_ns=200.0)
     result: Any = SimpleNamespace(both=(step, step), waterfall={"bucket": tuple(bars)}, significant=True)
     assert [item.name for item in named_bars(result)] == ["a", "c"], "of c too few steps tell"
@@ -100,5 +94,5 @@ def test_matmuls_without_a_duration_have_no_share_of_known_flop() -> None:
             launched("k", 10 * n + 5, 10 * n + 6, 3, 2 * n + 2),
         )
     ]
-    profile = profile_of(analysed(*events))
+    profile = profiles.profile_of(analysed(*events))
     assert [share.ratio for share in profile.facts.shares if share.name == "flop"] == [0.0]

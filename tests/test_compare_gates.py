@@ -9,22 +9,19 @@ import pytest
 from compare_sides import Program
 
 from trace_analyzer.cli.compare import bound
-from trace_analyzer.compare import gates
-from trace_analyzer.compare.decomposition import compare_profiles
-from trace_analyzer.compare.gates import Gate
-from trace_analyzer.compare.profiles import Profile, profile_of
+from trace_analyzer.compare import decomposition, gates, profiles
 from trace_analyzer.pipeline import analyze
 
 BASE = Program(steps=5)
-GATE = Gate("--fail-if-slower 5%", 0.05)
+GATE = gates.Gate("--fail-if-slower 5%", 0.05)
 
 
 @cache
-def profile(program: Program) -> Profile:
-    return profile_of(analyze(program.trace()))
+def profile(program: Program) -> profiles.Profile:
+    return profiles.profile_of(analyze(program.trace()))
 
 
-def with_facts(side: Profile, **facts: object) -> Profile:
+def with_facts(side: profiles.Profile, **facts: object) -> profiles.Profile:
     return dataclasses.replace(side, facts=dataclasses.replace(side.facts, **facts))  # type: ignore[arg-type]
 
 
@@ -37,14 +34,14 @@ def with_facts(side: Profile, **facts: object) -> Profile:
     ],
 )
 def test_gates_that_cannot_judge_say_why(before: dict[str, object], after: dict[str, object], reason: str) -> None:
-    result = compare_profiles(with_facts(profile(BASE), **before), with_facts(profile(BASE), **after))
+    result = decomposition.compare_profiles(with_facts(profile(BASE), **before), with_facts(profile(BASE), **after))
     assert reason in str(gates.refusal(result, (GATE,)))
 
 
 @pytest.mark.parametrize("name", ["GPU A", None])
 def test_gates_judge_recordings_of_one_device_or_of_unknown_ones(name: str | None) -> None:
     sides = with_facts(profile(BASE), device_name="GPU A"), with_facts(profile(BASE), device_name=name)
-    assert gates.refusal(compare_profiles(*sides), (GATE,)) is None
+    assert gates.refusal(decomposition.compare_profiles(*sides), (GATE,)) is None
 
 
 def test_a_growth_that_may_be_chance_is_reported_with_what_would_have_been_seen() -> None:
@@ -53,7 +50,7 @@ def test_a_growth_that_may_be_chance_is_reported_with_what_would_have_been_seen(
     after = dataclasses.replace(
         before, recordings=(dataclasses.replace(before.recordings[0], lengths_ns=tuple(lengths)),)
     )
-    (held,) = gates.held(compare_profiles(before, after), (GATE,))
+    (held,) = gates.held(decomposition.compare_profiles(before, after), (GATE,))
     assert not held.broke
     assert "no more than chance; so many steps show" in held.why
 
@@ -70,7 +67,7 @@ def test_a_line_that_varies_by_chance_is_named_beside_what_would_have_been_seen(
     side = profile(BASE)
     row, ms = side.rows.filter(pl.col("kind") == "idle").get_column("row")[0], 1_000_000
 
-    def slowed(lengths: tuple[int, ...], extra: tuple[int, ...]) -> Profile:
+    def slowed(lengths: tuple[int, ...], extra: tuple[int, ...]) -> profiles.Profile:
         assert side.units is not None
         waits = pl.DataFrame({"row": row, "unit": range(len(extra)), "total_ns": extra}, schema=side.units.schema)
         units = pl.concat([side.units, waits]).group_by("row", "unit").agg(pl.col("total_ns").sum())
@@ -80,7 +77,7 @@ def test_a_line_that_varies_by_chance_is_named_beside_what_would_have_been_seen(
         return dataclasses.replace(side, recordings=(recording,), units=units)
 
     lengths = side.recordings[0].lengths_ns
-    result = compare_profiles(slowed(lengths, (0, ms, 0, 0)), slowed(lengths, (ms, 0, ms, ms)))
+    result = decomposition.compare_profiles(slowed(lengths, (0, ms, 0, 0)), slowed(lengths, (ms, 0, ms, ms)))
     assert result.adjustment is not None
     (held,) = gates.held(result, (GATE,))
     assert not held.broke

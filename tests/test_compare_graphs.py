@@ -7,11 +7,9 @@ import pytest
 from click.testing import CliRunner
 from compare_sides import Program
 
-from trace_analyzer.cli import main
+from trace_analyzer import cli, pipeline
+from trace_analyzer.compare import matching, profiles
 from trace_analyzer.compare.decomposition import compare
-from trace_analyzer.compare.matching import matches
-from trace_analyzer.compare.profiles import Profile, profile_of
-from trace_analyzer.pipeline import analyze
 
 
 @pytest.fixture
@@ -45,15 +43,15 @@ def test_replayed_kernels_take_their_call_from_a_capture(traces: tuple[Path, Pat
 @pytest.mark.slow
 def test_the_capture_option(traces: tuple[Path, Path]) -> None:
     eager, graph = (str(path) for path in traces)
-    run = CliRunner().invoke(main, ["compare", eager, graph, "--capture", eager, "--fail-if-slower", "50%"])
+    run = CliRunner().invoke(cli.main, ["compare", eager, graph, "--capture", eager, "--fail-if-slower", "50%"])
     assert run.exit_code == 0, run.stderr
     assert "100 % of kernel time by call" in run.stdout
-    assert CliRunner().invoke(main, ["compare", eager, graph, "--capture", "-"]).exit_code == 2
-    missing = CliRunner().invoke(main, ["compare", eager, graph, "--capture", "nowhere.json"])
+    assert CliRunner().invoke(cli.main, ["compare", eager, graph, "--capture", "-"]).exit_code == 2
+    missing = CliRunner().invoke(cli.main, ["compare", eager, graph, "--capture", "nowhere.json"])
     assert (missing.exit_code, "nowhere.json" in missing.stderr) == (2, True)
 
 
-def within(side: Profile, path: str) -> Profile:
+def within(side: profiles.Profile, path: str) -> profiles.Profile:
     """Return the side with its modules at that path, their own path following where it ends in a slash."""
     from dataclasses import replace
 
@@ -67,12 +65,12 @@ def test_wrappers_are_no_modules() -> None:
     A model in data parallelism is the model; one compiled as a whole lies in the model
     that the other side runs eagerly.
     """
-    own = profile_of(analyze(Program().trace()))
+    own = profiles.profile_of(pipeline.analyze(Program().trace()))
     eager = within(own, "Net/")
     wrapped = within(own, "DistributedDataParallel/Net/")
-    assert set(matches(eager, wrapped).get_column("module").drop_nulls()) == {"Net/Layer"}
-    assert set(matches(eager, wrapped).filter(pl.col("kind") == "kernel").get_column("level")) == {"call"}
+    assert set(matching.matches(eager, wrapped).get_column("module").drop_nulls()) == {"Net/Layer"}
+    assert set(matching.matches(eager, wrapped).filter(pl.col("kind") == "kernel").get_column("level")) == {"call"}
     compiled = within(own, "OptimizedModule")
-    rows = matches(eager, compiled).filter(pl.col("kind") == "kernel")
+    rows = matching.matches(eager, compiled).filter(pl.col("kind") == "kernel")
     assert set(rows.get_column("level")) == {"module"}
     assert set(rows.get_column("module")) == {"Net"}

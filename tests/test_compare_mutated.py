@@ -11,9 +11,7 @@ from hypothesis import HealthCheck, example, given, settings, strategies as st
 from test_compare import sums_are_exact, swap_flips_every_sign
 from tiers import examples
 
-from trace_analyzer.compare.comparison import Comparison
-from trace_analyzer.compare.decomposition import compare_read
-from trace_analyzer.compare.profiles import Profile, profile_of
+from trace_analyzer.compare import comparison, decomposition, profiles
 from trace_analyzer.pipeline import analyze
 
 Event = dict[str, Any]
@@ -27,13 +25,13 @@ def recorded() -> bytes:
 
 
 @cache
-def read(content: bytes, **changes: Any) -> Profile:
-    return profile_of(analyze(content, **changes))
+def read(content: bytes, **changes: Any) -> profiles.Profile:
+    return profiles.profile_of(analyze(content, **changes))
 
 
-def compare(before: bytes, after: bytes) -> Comparison:
+def compare(before: bytes, after: bytes) -> comparison.Comparison:
     """Compare recordings that can be read again, as whole ones where only one of them holds two whole steps."""
-    return compare_read(lambda **changes: [read(side, **changes) for side in (before, after)])
+    return decomposition.compare_read(lambda **changes: [read(side, **changes) for side in (before, after)])
 
 
 def correlation(event: Event) -> object:
@@ -119,7 +117,7 @@ def mutated(changes: list[Mutation]) -> bytes:
     return json.dumps(document).encode()
 
 
-def is_zero(result: Comparison) -> bool:
+def is_zero(result: comparison.Comparison) -> bool:
     return result.difference_ns == 0 and not any(line.difference_ns for line in result.lines)
 
 

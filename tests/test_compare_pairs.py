@@ -12,24 +12,22 @@ import pytest
 from compare_sides import is_found, splits, times_of
 from conftest import CORPUS, corpus_rows
 
+from trace_analyzer import json_types, pipeline, report
 from trace_analyzer.compare.comparison import Comparison
 from trace_analyzer.compare.decomposition import compare
 from trace_analyzer.compare.profiles import Profile, profile_of
 from trace_analyzer.compare.sides import merged
-from trace_analyzer.json_types import result_schema
-from trace_analyzer.pipeline import analyze
-from trace_analyzer.report import Report
 
 PAIRS = CORPUS.parent / "pairs"
 pytestmark = pytest.mark.skipif(not (PAIRS.exists() and corpus_rows()), reason="the corpus ($TRACE_CORPUS) is absent")
 AGAIN = [f"a100_forward_batch2_again{number:02}.json.gz" for number in range(12)]
-Reports = Callable[[str], Report]
+Reports = Callable[[str], report.Report]
 
 
 @cache
 def side(name: str) -> Profile:
     folder = PAIRS if (PAIRS / name).exists() else CORPUS
-    return profile_of(analyze(folder / name))
+    return profile_of(pipeline.analyze(folder / name))
 
 
 def pair(before: str, after: str) -> Comparison:
@@ -76,7 +74,7 @@ def test_one_model_on_two_vendors_devices() -> None:
 def test_a_difference_below_chance_lies_in_the_interval() -> None:
     """Fourteen whole runs of 2,245 steps took 0.31 ms a step less; three steps against three cannot tell."""
     folder = PAIRS.parent / "truth" / "overlap_8xh100"
-    result = compare(*(profile_of(analyze(folder / f"{name}.json.gz")) for name in ("before", "after")))
+    result = compare(*(profile_of(pipeline.analyze(folder / f"{name}.json.gz")) for name in ("before", "after")))
     assert (result.same_work, result.significant) == (True, False)
     low, high = result.interval_ns or (0, 0)
     assert low < -0.31e6 < high
@@ -130,7 +128,7 @@ def test_laws_of_every_trace(file: str, corpus_report: Reports) -> None:
     own = profile_of(corpus_report(file))
     itself, other = compare(own, own), compare(own, side("a100_forward_batch16.json.gz"))
     for result in (itself, other):
-        jsonschema.validate(result.document(), result_schema(Comparison))
+        jsonschema.validate(result.document(), json_types.result_schema(Comparison))
         if result.status == "ok":
             assert sum(line.before_total_ns for line in result.lines) == result.before.total_ns
             assert sum(line.after_total_ns for line in result.lines) == result.after.total_ns

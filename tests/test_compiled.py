@@ -29,15 +29,9 @@ EVENTS = [
 def test_regions_have_their_function_their_graph_break_and_what_they_launched() -> None:
     table = analysed(EVENTS).tables["compiled_regions"]
     columns = (
-        "region",
-        "python_function",
-        "resumed_after",
-        "compiled_before",
-        "count",
-        "host_ns",
-        "activity_count",
-        "device_ns",
-    )
+        "region", "python_function", "resumed_after", "compiled_before", "count", "host_ns",
+        "activity_count", "device_ns",
+    )  # fmt: skip
     assert table.select(columns).rows() == [
         ("0/0", "m.py(3): forward", None, 0, 1, 100_000, 1, 30_000),
         ("1/0", "m.py(7): torch_dynamo_resume_in_forward_at_6", "forward, line 6", 0, 1, 40_000, 2, 20_000),

@@ -18,17 +18,12 @@ from test_advice_laws import bounds_hold, counted_once, order_holds
 from test_blame import drains_hold_idle_time_once, idle_time_is_blamed_once, operators_spend_what_they_last
 from test_links import owners_sum_to_the_steps
 
-from trace_analyzer import units
+from trace_analyzer import registry, units, vocabulary
 from trace_analyzer.pipeline import analyze
-from trace_analyzer.registry import TABLES
+from trace_analyzer.replay import graph, prediction, refusals, weights
 from trace_analyzer.replay.changes import Change
-from trace_analyzer.replay.graph import EXECUTION
-from trace_analyzer.replay.prediction import Replay
-from trace_analyzer.replay.refusals import refusal
-from trace_analyzer.replay.weights import NotApplicable
 from trace_analyzer.replay.whatif import whatif
 from trace_analyzer.report import Report
-from trace_analyzer.vocabulary import HOST_CAUSES
 
 pytestmark = [pytest.mark.skipif(not corpus_rows(), reason="the corpus ($TRACE_CORPUS) is absent"), pytest.mark.sampled]
 
@@ -89,7 +84,7 @@ def test_unlinked_idle_time(row: Row, corpus_report: Reports) -> None:
 def test_idle_time_before_the_launch_is_the_host_s(row: Row, corpus_report: Reports) -> None:
     """Check that time before the launch began bounds the host's blame, but for its call and for queued work."""
     causes = next(d for d in corpus_report(row["file"]).devices if str(d.index) == row["device"]).gaps.by_cause_ns
-    before_call = sum(causes[cause] for cause in HOST_CAUSES if cause != "launch-latency")
+    before_call = sum(causes[cause] for cause in vocabulary.HOST_CAUSES if cause != "launch-latency")
     late = int(row["idle_launch_after_gap_start_ns"]) + int(row["idle_launch_in_progress_ns"])
     assert before_call <= late * 1.001
     in_calls = late - int(row["idle_before_launch_start_ns"])
@@ -134,7 +129,7 @@ def test_the_laws_of_random_traces_hold(file: str, corpus_report: Reports) -> No
 @every_file
 def test_where_stacks_are_recorded_little_of_the_host_s_time_is_unnamed(file: str, corpus_report: Reports) -> None:
     report = corpus_report(file)
-    host = report.tables["idle"].filter(pl.col("cause").is_in(HOST_CAUSES))
+    host = report.tables["idle"].filter(pl.col("cause").is_in(vocabulary.HOST_CAUSES))
     unknown = host.filter(pl.col("cause") == "host-unknown")
     if report.trace.recorded.stack:
         assert unknown.select(LENGTH.sum()).item() <= 0.05 * host.select(LENGTH.sum()).item()
@@ -195,7 +190,7 @@ def test_the_work_of_eager_kernels_is_known(row: Row, corpus_report: Reports) ->
 def test_the_tables_keep_their_schema(file: str, corpus_report: Reports) -> None:
     report = corpus_report(file)
     assert {name: dict(frame.schema) for name, frame in report.tables.items()} == {
-        table.name: table.schema for table in TABLES
+        table.name: table.schema for table in registry.TABLES
     }
 
 
@@ -248,10 +243,10 @@ JUDGED = [*SAMPLES, *(CORPUS / name for name in sorted(set(REPLAYABLE))), *sorte
 needs_pairs = pytest.mark.skipif(not PAIRS.exists(), reason="the recorded pairs are not there")
 
 
-def replayed(report: Report) -> tuple[Replay, str | None]:
+def replayed(report: Report) -> tuple[prediction.Replay, str | None]:
     device = report.tables["devices"].filter(pl.col("label") == str(report.verdict.device)).item(0, "device")
-    replay = Replay.of(report, device)
-    return replay, refusal(report, replay, device, ())
+    replay = prediction.Replay.of(report, device)
+    return replay, refusals.refusal(report, replay, device, ())
 
 
 @pytest.mark.slow
@@ -291,7 +286,7 @@ def test_every_what_if_obeys_the_laws(path: Path, corpus_report: Reports) -> Non
         Change(s["name"], s["options"]) for s in document["scenarios"] if s["refused"] is None and s["name"] != "tf32"
     ]
     for one, other in itertools.pairwise(known):
-        with contextlib.suppress(NotApplicable):
+        with contextlib.suppress(weights.NotApplicable):
             together = replay.predict((one, other)).step_ns
             assert together <= min(replay.predict((change,)).step_ns for change in (one, other)) * (1 + 1e-9)
 
@@ -315,7 +310,7 @@ def test_work_in_sixteen_bits_is_predicted() -> None:
     """Check the device's work after the change; its step has other changes, too."""
     before, after = (replayed(analyze(PAIRS / f"a100_sam_amg_{name}.json.gz"))[0] for name in ("before", "after"))
     work = [
-        float(replay.weights(changes).device[replay.graph.kind == EXECUTION].sum())
+        float(replay.weights(changes).device[replay.graph.kind == graph.EXECUTION].sum())
         for replay, changes in ((before, ()), (before, (Change("bf16"),)), (after, ()))
     ]
     assert work[0] - work[1] == pytest.approx(work[0] - work[2], rel=0.15)

@@ -14,11 +14,9 @@ from report_factory import frame, gpu_report
 
 from trace_analyzer.analysis import Analysis
 from trace_analyzer.registry import json_schema
-from trace_analyzer.render import html
+from trace_analyzer.render import documents, html, terminal
 from trace_analyzer.render.declared import declared_sections, headings
-from trace_analyzer.render.documents import to_markdown
 from trace_analyzer.render.html.view import view
-from trace_analyzer.render.terminal import summary
 from trace_analyzer.report import DeclaredTable, Report
 from trace_analyzer.schema import Table, columns
 from trace_analyzer.sections import DEVICE_LABEL, Section, Shown
@@ -115,11 +113,11 @@ def test_columns_that_name_no_output_are_in_all_of_them() -> None:
 
 def test_an_output_without_columns_has_no_title() -> None:
     on_page = toy_report(replace(SECTION, show=(Shown("name", markdown=True), Shown("busy_ns"))))
-    assert SECTION.title not in summary(on_page, verbose=True)
-    assert SECTION.title in to_markdown(on_page)
+    assert SECTION.title not in terminal.summary(on_page, verbose=True)
+    assert SECTION.title in documents.to_markdown(on_page)
     in_terminal = toy_report(replace(SECTION, show=(Shown("name", terminal=0),)))
-    assert SECTION.title in summary(in_terminal, verbose=True)
-    assert SECTION.title not in to_markdown(in_terminal)
+    assert SECTION.title in terminal.summary(in_terminal, verbose=True)
+    assert SECTION.title not in documents.to_markdown(in_terminal)
 
 
 def test_a_label_of_a_device_needs_a_column_of_devices() -> None:
@@ -136,7 +134,7 @@ def test_a_section_without_rows_is_left_out() -> None:
         declared=(DeclaredTable(replace(TOYS, name="none"), None, SECTION), DeclaredTable(TOYS, "x", None)),
     )
     assert declared_sections(report) == ()
-    assert summary(report, verbose=True) == summary(gpu_report(), verbose=True)
+    assert terminal.summary(report, verbose=True) == terminal.summary(gpu_report(), verbose=True)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +171,7 @@ def test_default_headings_of_a_section_differ(names: list[str]) -> None:
 
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_the_terminal_shows_it(width: int) -> None:
-    lines = summary(toy_report(), width, verbose=True).splitlines()
+    lines = terminal.summary(toy_report(), width, verbose=True).splitlines()
     place = next(number for number, line in enumerate(lines) if line.startswith("Toy chest"))
     end = lines.index("  and 1 more", place)
     assert [line.split()[0] for line in lines[place:end] if ".50 ms" in line] == ["kite", "ball"]
@@ -182,7 +180,7 @@ def test_the_terminal_shows_it(width: int) -> None:
 
 
 def test_markdown_shows_it() -> None:
-    text = to_markdown(toy_report())
+    text = documents.to_markdown(toy_report())
     section = text.partition("### Toy chest")[2].partition("###")[0]
     assert "What was played with." in section
     assert "| <code>kite</code> | 2.50 ms |" in section

@@ -10,9 +10,7 @@ import pytest
 from click.testing import CliRunner
 from test_plugins import SAMPLE, run
 
-from trace_analyzer import doctor, plugins
-from trace_analyzer.cli import main
-from trace_analyzer.files import config_folder
+from trace_analyzer import cli, doctor, files, plugins
 
 
 def facts(topic: str) -> dict[str, doctor.Item]:
@@ -21,7 +19,7 @@ def facts(topic: str) -> dict[str, doctor.Item]:
 
 
 def asked(*words: str) -> Any:
-    result = CliRunner().invoke(main, ["doctor", *words])
+    result = CliRunner().invoke(cli.main, ["doctor", *words])
     assert not result.stderr
     return result
 
@@ -89,7 +87,7 @@ def test_a_reader_that_is_not_compiled_is_slow(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_calibrations_are_listed_and_damaged_ones_are_problems() -> None:
-    folder = config_folder() / "devices"
+    folder = files.config_folder() / "devices"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sound.json").write_text(json.dumps({"format": 1, "name": "Toy 1", "kind": "cuda"}), encoding="utf-8")
     (folder / "torn.json").write_text("{", encoding="utf-8")
@@ -110,7 +108,7 @@ def test_redacted_it_names_no_path_and_no_plugin(monkeypatch: pytest.MonkeyPatch
     assert "/home/somebody/secret" in asked().stdout
     for form in ("text", "json"):
         output = asked("--redact", "--format", form).stdout
-        for private in ("secret", "somebody", str(config_folder())):
+        for private in ("secret", "somebody", str(files.config_folder())):
             assert private not in output
 
 

@@ -11,10 +11,9 @@ from replay_pairs import PAIRS, beginning, gemm, op as operator, steps
 from simulator import Kernel, Simulation
 
 from trace_analyzer.pipeline import analyze
+from trace_analyzer.replay import refusals, weights
 from trace_analyzer.replay.changes import Change, in_pieces
 from trace_analyzer.replay.prediction import Replay
-from trace_analyzer.replay.refusals import barred
-from trace_analyzer.replay.weights import NotApplicable, NothingToChange
 from trace_analyzer.replay.whatif import whatif
 from trace_analyzer.report.verdicts import is_saving_known
 
@@ -68,7 +67,7 @@ def test_a_silence_over_a_millisecond_may_be_work_that_no_graph_holds() -> None:
 
 def test_a_program_that_replays_graphs_has_no_use_for_more() -> None:
     simulation = PAIRS["graphs"].after(1)
-    with pytest.raises(NothingToChange, match="graphs launch the work already"):
+    with pytest.raises(weights.NothingToChange, match="graphs launch the work already"):
         Replay.of(LazyReport.on(simulation, device=0), 0).predict(GRAPHS)
 
 
@@ -81,7 +80,7 @@ def test_pieces_between_waits_hold_ten_launches(waits: float, launches: int, ref
 
 
 def test_a_wait_every_few_launches_leaves_no_graph() -> None:
-    with pytest.raises(NotApplicable, match="4 calls a step wait for the device, which no graph can contain"):
+    with pytest.raises(weights.NotApplicable, match="4 calls a step wait for the device, which no graph can contain"):
         Replay.of(LazyReport.on(PAIRS["no-sync"].before(1), device=0), 0).predict(GRAPHS)
 
 
@@ -113,8 +112,8 @@ def test_copies_alone_are_enough_for_estimates_of_copies(pinned: bool) -> None:
     assert row.low_ns < row.step_ns
     assert (row.high_ns > 1.3 * row.step_ns) == (not pinned)
     assert {one.name for one in result.skipped if one.is_refused} >= {"graphs", "no-sync", "fuse"}
-    assert "too few" in str(barred(report, 0, Change("graphs")))
-    assert barred(report, 0, Change("pinned")) is None
+    assert "too few" in str(refusals.barred(report, 0, Change("graphs")))
+    assert refusals.barred(report, 0, Change("pinned")) is None
 
 
 @pytest.mark.parametrize("change", [Change("speedup", {"target": "communication", "factor": 2.0}), Change("overlap")])

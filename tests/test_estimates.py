@@ -9,24 +9,18 @@ from conftest import sample_report
 from kineto import analysed, annotation, call, launched, op, python
 from replay_pairs import MULTIPLY, Eager, Simulation, steps
 
+from trace_analyzer import pipeline, registry, thresholds, units
 from trace_analyzer.catalog.fixes import fixes
-from trace_analyzer.pipeline import analyze
-from trace_analyzer.registry import json_schema
 from trace_analyzer.render.documents import to_markdown
 from trace_analyzer.render.html.view import view
 from trace_analyzer.render.phrasing import predicted_briefly, predicted_step
 from trace_analyzer.render.row_phrases import predicted_arrow, saves_at_most
 from trace_analyzer.render.terminal import summary
-from trace_analyzer.replay.changes import CHANGES
+from trace_analyzer.replay import changes, graph, outcomes, prediction
 from trace_analyzer.replay.estimates import Estimates, change_of, what_would_help
-from trace_analyzer.replay.graph import EDGES
-from trace_analyzer.replay.outcomes import SPEEDUPS
-from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.weights import scale_label
 from trace_analyzer.replay.whatif import whatif
 from trace_analyzer.report import Predicted, Report, Saving
-from trace_analyzer.thresholds import WORTH_RATIO
-from trace_analyzer.units import duration
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +42,7 @@ def test_what_would_help_is_what_whatif_says() -> None:
     assert [(row["change"], row["label"]) for row in change_rows] == [(s.name, s.label) for s in helpful]
     assert [row["step_ns"] for row in change_rows] == [s.step_ns for s in helpful]
     assert all(row["low_ns"] <= row["step_ns"] <= row["high_ns"] for row in change_rows)  # type: ignore[operator]
-    assert all(row["saves_ratio"] >= WORTH_RATIO for row in change_rows)  # type: ignore[operator]
+    assert all(row["saves_ratio"] >= thresholds.WORTH_RATIO for row in change_rows)  # type: ignore[operator]
 
 
 def test_floors_are_those_of_whatif() -> None:
@@ -118,9 +112,9 @@ def test_a_step_is_predicted(device: int, host: int, fix: str, step_us: int) -> 
     item = next(item for item in report.advice if item.id == fix)
     assert item.predicted.now_ns == 1_000 * (device + host + 40)
     assert item.predicted.step_ns == pytest.approx(1_000 * step_us, rel=0.01)
-    assert f"estimate: {duration(item.predicted.step_ns)} a step (" in summary(report, verbose=True)
+    assert f"estimate: {units.duration(item.predicted.step_ns)} a step (" in summary(report, verbose=True)
     assert "estimate: " in summary(report)
-    assert f"{duration(item.predicted.step_ns)} a step (" in to_markdown(report)
+    assert f"{units.duration(item.predicted.step_ns)} a step (" in to_markdown(report)
 
 
 def test_a_prediction_that_saves_nothing_says_so() -> None:
@@ -177,7 +171,7 @@ def test_advice_is_in_the_order_of_estimates() -> None:
 @pytest.mark.parametrize("fix", [fix for fix in fixes().values() if fix.replayed is not None], ids=lambda fix: fix.id)
 def test_a_fix_names_a_change_that_there_is(fix: object) -> None:
     change = change_of(fix)  # type: ignore[arg-type]
-    assert change.name in CHANGES
+    assert change.name in changes.CHANGES
     assert "{" not in change.label
 
 
@@ -186,7 +180,7 @@ def test_the_critical_path_is_one_chain_with_names() -> None:
     assert path.height > 100
     assert (path["end_ns"][:-1] == path["start_ns"][1:]).all()
     assert (path["end_ns"] > path["start_ns"]).all()
-    assert set(path["edge"]) <= set(EDGES)
+    assert set(path["edge"]) <= set(graph.EDGES)
     assert set(path["kind"]) == {"host", "device", "dependency"}
     device = path.filter(pl.col("edge") == "execution")
     assert device.get_column("activity_id").null_count() == 0
@@ -229,21 +223,21 @@ def test_each_share_of_the_path_has_its_speed_up_curve() -> None:
         assert (row["ratio"], row["operator"], row["start_ns"]) == (part.ratio, part.operator, part.start_ns)
     assert parts.get_column("ratio").sum() <= 1
     (matmul,) = parts.filter(name="matmul").to_dicts()
-    assert f"{duration(matmul['step_50_less_ns'])}" in summary(report, verbose=True)
+    assert f"{units.duration(matmul['step_50_less_ns'])}" in summary(report, verbose=True)
     document = json.loads(report.to_json())
     of_whatif = whatif(report).document()["critical_path"][: parts.height]
     assert document["critical_path"] == [{"device": 0, **row} for row in of_whatif]
-    items = json_schema()["properties"]["critical_path"]["items"]["properties"]
+    items = registry.json_schema()["properties"]["critical_path"]["items"]["properties"]
     assert list(items["speedups"]["properties"]) == list(of_whatif[0]["speedups"])
     assert analysed(op("aten::mm", 0, 100)).tables["critical_path_parts"].is_empty()
 
 
 @pytest.mark.parametrize("name", ["overhead_synchronization", "communication_collectives"])
 def test_a_speed_up_curve_is_what_each_speed_up_alone_gives(name: str) -> None:
-    replay = Replay.of(sample(name), 0)
+    replay = prediction.Replay.of(sample(name), 0)
     for row in replay.critical_path(rows=4).to_dicts():
         label = replay.known.labels.index(row["name"])
-        for key, factor in SPEEDUPS.items():
+        for key, factor in outcomes.SPEEDUPS.items():
             weights = replay.weights(())
             scale_label(weights, replay.known, label, factor)
             alone = min(replay.run(weights).step_ns, replay.identity.step_ns)
@@ -268,7 +262,7 @@ def test_chains_are_fused_where_a_faster_device_helps(rows: int, advised: bool) 
             ):
                 torch.pointwise(operator, functor, rows, 1_024, inputs=1)
 
-    report = analyze(steps(simulation, main, step).json().encode(), device=0)
+    report = pipeline.analyze(steps(simulation, main, step).json().encode(), device=0)
     assert any(item.id == "fusion" for item in report.advice) is advised
 
 

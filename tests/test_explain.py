@@ -18,10 +18,8 @@ from trace_analyzer.catalog.fixes import Fix, fixes
 from trace_analyzer.cli import main
 from trace_analyzer.cli.whatif import whatif
 from trace_analyzer.errors import UsageError
-from trace_analyzer.explain import items
-from trace_analyzer.explain.agent import MOST_BYTES, agent_text
+from trace_analyzer.explain import agent, items, lookups
 from trace_analyzer.explain.explanation import Explanation, label_of
-from trace_analyzer.explain.lookups import whatif_options
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render.documents import document_of, text
 from trace_analyzer.report import Report
@@ -126,7 +124,7 @@ def test_advice_names_the_command_that_estimates_it() -> None:
 @pytest.mark.parametrize("fix", [fix for fix in fixes().values() if fix.replayed], ids=lambda fix: fix.id)
 def test_each_replayed_fix_has_options_that_whatif_takes(fix: Fix) -> None:
     item = replace(gpu_report().advice[0], id=fix.id)
-    context = whatif.make_context("whatif", ["trace.json", *whatif_options(item)])
+    context = whatif.make_context("whatif", ["trace.json", *lookups.whatif_options(item)])
     changed = [name for name, value in context.params.items() if value not in (None, False, (), "text")]
     replayed = dict(fix.replayed or {})
     name = str(replayed.pop("name")).replace("-", "_")
@@ -206,7 +204,7 @@ def test_ids_that_only_look_right_are_refused(report: Report, asked: str) -> Non
 def test_the_whole_takes_2000_bytes_and_its_ids_exist(name: str) -> None:
     report = sample_report(f"{name}.json.gz")
     text = report.to_agent_text()
-    assert len(text.encode()) <= MOST_BYTES
+    assert len(text.encode()) <= agent.MOST_BYTES
     assert text == report.to_agent_text()
     named = ID.findall(text)
     assert (len(named) > 5) == bool(report.devices)
@@ -218,8 +216,8 @@ def test_the_whole_takes_2000_bytes_and_its_ids_exist(name: str) -> None:
     "report", [hostile_report(), report_saying("\x1b[2J" + "模型" * 3000), *all_reports().values()]
 )
 def test_no_name_makes_the_whole_longer_or_breaks_a_line(report: Report) -> None:
-    text = agent_text(report)
-    assert len(text.encode()) <= MOST_BYTES
+    text = agent.agent_text(report)
+    assert len(text.encode()) <= agent.MOST_BYTES
     assert "\x1b" not in text
     assert text.startswith("verdict  ")
     assert text.rstrip("\n").splitlines()[-1].startswith("more: analyze explain ")
@@ -238,12 +236,12 @@ def test_a_reservation_does_not_read_as_a_reason(confidence: str, sign: str) -> 
     noted = replace(
         sure, verdict=replace(sure.verdict, confidence=confidence, confidence_why=("one step was recorded",))
     )
-    assert f"  {sign} one step was recorded" in agent_text(noted).splitlines()
+    assert f"  {sign} one step was recorded" in agent.agent_text(noted).splitlines()
 
 
 def test_without_a_device_operators_are_reported() -> None:
     operators = [{"name": "aten::mm", "count": 2, "host_ns": 9_000, "host_self_ns": 5_000}]
-    assert "operator  aten::mm: 5 us of its own, 2 calls" in agent_text(empty_report(operators=operators))
+    assert "operator  aten::mm: 5 us of its own, 2 calls" in agent.agent_text(empty_report(operators=operators))
 
 
 @pytest.mark.parametrize(

@@ -10,25 +10,15 @@ from hypothesis import given, settings, strategies as st
 from tiers import examples
 
 from trace_analyzer.errors import InputError
-from trace_analyzer.ingest import fast, source, strict
+from trace_analyzer.ingest import classify, fast, source, strict
 from trace_analyzer.ingest.build import trace_tables
-from trace_analyzer.ingest.classify import TraceDocument
-from trace_analyzer.ingest.source import content_of
 from trace_analyzer.ingest.strict import read_document
 
 HEAD = 1500
 TABLES = (
-    "threads",
-    "devices",
-    "host_events",
-    "operator_inputs",
-    "device_events",
-    "collective_inputs",
-    "sync_events",
-    "device_annotations",
-    "flows",
-    "memory_events",
-)
+    "threads", "devices", "host_events", "operator_inputs", "device_events", "collective_inputs",
+    "sync_events", "device_annotations", "flows", "memory_events",
+)  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -40,17 +30,17 @@ def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strict, "_HEAD", HEAD)
 
 
-def read(content: bytes) -> TraceDocument:
-    return read_document(content_of(content))
+def read(content: bytes) -> classify.TraceDocument:
+    return read_document(source.content_of(content))
 
 
-def strictly(content: bytes) -> TraceDocument:
+def strictly(content: bytes) -> classify.TraceDocument:
     """Read the document as the strict reader has it."""
-    short_cut, strict.scanned = strict.scanned, lambda head, blocks: None
+    short_cut, fast.scanned = fast.scanned, lambda head, blocks: None
     try:
         return read(content)
     finally:
-        strict.scanned = short_cut
+        fast.scanned = short_cut
 
 
 def takes_short_cut(content: bytes) -> bool:

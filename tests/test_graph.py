@@ -16,9 +16,8 @@ import pytest
 from hypothesis import given, strategies as st
 from kineto import A100, kernel, launch, trace_bytes
 
+from trace_analyzer import pipeline, registry
 from trace_analyzer.analysis import LazyTables, Node, TableGraph
-from trace_analyzer.pipeline import analyze
-from trace_analyzer.registry import TABLES
 
 ONE = pl.DataFrame({"a": [1]})
 
@@ -290,9 +289,9 @@ def test_a_copy_holds_all_frames():
 
 
 def test_a_report_goes_to_another_process_with_all_its_tables():
-    report = analyze(trace_bytes([launch(0, 5, 1), kernel(10, 20, 1)], deviceProperties=[A100]))
+    report = pipeline.analyze(trace_bytes([launch(0, 5, 1), kernel(10, 20, 1)], deviceProperties=[A100]))
     there = pickle.loads(pickle.dumps(report))
     assert there == report
-    for table in TABLES:
+    for table in registry.TABLES:
         assert there.tables[table.name].equals(report.tables[table.name])
         assert there.tables[table.name].schema == table.schema

@@ -222,13 +222,9 @@ TRACES = {
 """Verbs that take traces as the report does, each with its arguments."""
 
 REFUSES = {
-    "scaling": (2, 3),
-    "whatif": (0, 3),
-    "ranks": (2,),
-    "loop apply": (2,),
-    "loop check": (2,),
+    "scaling": (2, 3), "whatif": (0, 3), "ranks": (2,), "loop apply": (2,), "loop check": (2,),
     "loop start": (0, 2),
-}
+}  # fmt: skip
 """Exit codes of verbs that refuse two recordings at one batch, a trace that does not determine the answer, a trace
 without a rank, a turn that has not begun, or an advice that the report does not give."""
 

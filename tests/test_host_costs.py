@@ -7,11 +7,10 @@ import pytest
 from kineto import Event, analysed, annotation, call, copy, launch, launched, loaded, op, overhead, python, rows
 from test_verdict import parts_of
 
+from trace_analyzer import errors, verdict
 from trace_analyzer.analyses.host import host_of
 from trace_analyzer.analyses.profiler_overhead import ProfilerOverhead, event_costs
-from trace_analyzer.errors import UsageError
 from trace_analyzer.report import Debiased, Report
-from trace_analyzer.verdict import debiased
 
 pytestmark = pytest.mark.slow
 
@@ -305,7 +304,7 @@ def taken(least: int, most: int) -> ProfilerOverhead:
     [(10, 20, True, "overhead-bound"), (10, 60, None, "compute-bound"), (50, 60, False, "compute-bound")],
 )
 def test_it_survives_or_not_or_is_not_known(least: int, most: int, survives: bool | None, regime: str) -> None:
-    estimate = debiased(parts_of(python=70, compute=50), taken(least, most))
+    estimate = verdict.debiased(parts_of(python=70, compute=50), taken(least, most))
     assert (estimate.survives, estimate.regime, estimate.removed_ns, estimate.least_removed_ns) == (
         survives,
         regime,
@@ -316,8 +315,8 @@ def test_it_survives_or_not_or_is_not_known(least: int, most: int, survives: boo
 
 
 def test_without_a_regime_or_a_recording_there_is_nothing_to_say() -> None:
-    assert debiased(parts_of(other=7), taken(1, 2)) is None
-    assert debiased(parts_of(python=7), None) is None
+    assert verdict.debiased(parts_of(other=7), taken(1, 2)) is None
+    assert verdict.debiased(parts_of(python=7), None) is None
 
 
 # Measured
@@ -353,7 +352,7 @@ def test_what_the_cpu_s_idle_time_cannot_explain_is_reported() -> None:
 
 def test_a_measured_step_needs_steps() -> None:
     kernels = [launched(f"kernel {n % 5}", 100 * n, 100 * n + 10, 50, n + 1) for n in range(3)]
-    with pytest.raises(UsageError, match="has none"):
+    with pytest.raises(errors.UsageError, match="has none"):
         analysed(kernels, measured_step_ms=1.0)
 
 

@@ -19,23 +19,16 @@ from markupsafe import Markup
 from report_factory import HOSTILE, cpu_report, empty_report, frame, gpu_report, hostile_report
 from tiers import examples
 
-from trace_analyzer import files
+from trace_analyzer import files, vocabulary
 from trace_analyzer.analyses.activities import ACTIVITIES
 from trace_analyzer.ingest.tables import DEVICES
-from trace_analyzer.render import html
-from trace_analyzer.render.charts import palette, palette_css
-from trace_analyzer.render.html import codec
-from trace_analyzer.render.html.cells import KINDS
-from trace_analyzer.render.html.codec import document, inert
+from trace_analyzer.render import charts, html, phrasing
+from trace_analyzer.render.html import cells, codec, shell, view
 from trace_analyzer.render.html.figures import busy_bins, host_bins, timeline_figures
-from trace_analyzer.render.html.shell import breakable, remarked, unbroken
 from trace_analyzer.render.html.timeline import TimelineColumns, timeline_columns
 from trace_analyzer.render.html.tracks import first_fit, in_rows
-from trace_analyzer.render.html.view import shares
 from trace_analyzer.render.names import short_name
-from trace_analyzer.render.phrasing import evidence_value
 from trace_analyzer.report import Evidence, Report
-from trace_analyzer.vocabulary import PARTS, REGIMES
 
 ASSETS = Path(html.__file__).parent / "assets"
 REPORTS = {
@@ -160,16 +153,11 @@ def test_tracks_stand_in_the_order_of_reading() -> None:
 def test_two_streams_and_none_are_three_tracks() -> None:
     rows = [
         {
-            "activity_id": i,
-            "kind": "kernel",
-            "name": "k",
-            "device": 0,
-            "stream": stream,
-            "start_ns": 0,
+            "activity_id": i, "kind": "kernel", "name": "k", "device": 0, "stream": stream, "start_ns": 0,
             "duration_ns": 5,
         }
         for i, stream in enumerate((7, 20, None))
-    ]
+    ]  # fmt: skip
     report = replace(empty_report(), devices=gpu_report().devices)
     report.tables["activities"], report.tables["devices"] = (  # type: ignore[index]
         frame(ACTIVITIES, rows), frame(DEVICES, [{"device": 0, "label": "0"}]),
@@ -200,7 +188,7 @@ def test_without_a_device_the_overview_shows_the_operators() -> None:
 
 def test_figures_hold_no_events_and_no_code() -> None:
     report = hostile_report()
-    figures = Document.from_json(document(timeline_figures(report, timeline_columns(report)), "p")).roots
+    figures = Document.from_json(codec.document(timeline_figures(report, timeline_columns(report)), "p")).roots
     assert [figure.name for figure in figures] == ["overview", "rows", "queue", "queued_work"]
     boxes = figures[1].select_one({"name": "boxes"})
     assert isinstance(boxes, ColumnDataSource)
@@ -283,7 +271,7 @@ def test_short_names(name: str, short: str) -> None:
 
 
 def test_shares_sum_to_one_with_work_first() -> None:
-    parts = shares({"python": 30, "compute": 50, "data-loading": 20, "copy": 0})
+    parts = view.shares({"python": 30, "compute": 50, "data-loading": 20, "copy": 0})
     assert [(share.key, share.ratio) for share in parts] == [
         ("compute", 0.5), ("python", 0.3), ("data-loading", 0.2),
     ]  # fmt: skip
@@ -296,17 +284,17 @@ def test_shares_sum_to_one_with_work_first() -> None:
      (True, "", "yes"), ("behind", "", "behind"), (None, "ns", "–"), (2.5, "count", "2.50")],
 )  # fmt: skip
 def test_evidence_is_written_for_people(value: int | float | str | bool | None, unit: str, text: str) -> None:
-    assert evidence_value(Evidence("x", value, unit, "")).rstrip("0") == text.rstrip("0")
+    assert phrasing.evidence_value(Evidence("x", value, unit, "")).rstrip("0") == text.rstrip("0")
 
 
 def test_every_key_has_a_colour() -> None:
-    colours = palette("light")
-    wanted = [f"p-{part}" for part in PARTS] + [f"k-{kind}" for kind in KINDS]
+    colours = charts.palette("light")
+    wanted = [f"p-{part}" for part in vocabulary.PARTS] + [f"k-{kind}" for kind in cells.KINDS]
     host = ("operator", "annotation", "python", "runtime", "driver", "overhead", "host", "module", "sync")
     wanted += [f"k-{kind}" for kind in host]
     assert [key for key in wanted if key not in colours] == []
-    assert [regime for regime in REGIMES if f".r-{regime}, " not in palette_css()] == []
-    assert "vocabulary */" not in palette_css()
+    assert [regime for regime in vocabulary.REGIMES if f".r-{regime}, " not in charts.palette_css()] == []
+    assert "vocabulary */" not in charts.palette_css()
 
 
 # ---- markup ----------------------------------------------------------------------------------------------
@@ -458,11 +446,11 @@ def test_each_step_says_its_verdict(tmp_path: Path) -> None:
     ],
 )
 def test_a_name_breaks_between_its_words_where_that_fits(name: str, room: int, lines: int, broken: str) -> None:
-    assert str(breakable(name, room, lines)) == broken.replace("|", "<wbr>")
+    assert str(shell.breakable(name, room, lines)) == broken.replace("|", "<wbr>")
 
 
 def test_a_number_stays_with_its_unit() -> None:
-    text = unbroken("13.6 ms -> 5 s, 40 % less; 6 GiB of 3 steps, 7 us a step, 2 samples")
+    text = shell.unbroken("13.6 ms -> 5 s, 40 % less; 6 GiB of 3 steps, 7 us a step, 2 samples")
     assert text.replace("\u00a0", "~") == "13.6~ms -> 5~s, 40~% less; 6~GiB of 3 steps, 7~us a step, 2 samples"
 
 
@@ -471,15 +459,15 @@ def test_a_number_stays_with_its_unit() -> None:
 @given(st.text(), st.integers(1, 40), st.integers(1, 3))
 def test_no_letter_is_lost_and_all_is_text(text: str, room: int, lines: int) -> None:
     for made, tags in (
-        (breakable(text, room, lines), r"<wbr>"),
-        (remarked(text), r'<span class="remark(?: after)?">|</span>'),
+        (shell.breakable(text, room, lines), r"<wbr>"),
+        (shell.remarked(text), r'<span class="remark(?: after)?">|</span>'),
     ):
-        assert Markup(re.sub(tags, "", made)).unescape() == inert(text)
+        assert Markup(re.sub(tags, "", made)).unescape() == codec.inert(text)
         assert "<" not in re.sub(tags, "", made)
 
 
 def test_remarks_are_marked_and_those_after_code_differ() -> None:
     assert (
-        remarked('x = "#1"  # <b>\n# or y')
+        shell.remarked('x = "#1"  # <b>\n# or y')
         == 'x = &#34;#1&#34;  <span class="remark after"># &lt;b&gt;</span>\n<span class="remark"># or y</span>'
     )

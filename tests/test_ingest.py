@@ -39,8 +39,7 @@ from reference import accounted
 from tiers import examples
 
 from trace_analyzer.errors import InputError, InputTooLarge, NotATrace
-from trace_analyzer.ingest import Trace, build, load
-from trace_analyzer.ingest.source import content_of
+from trace_analyzer.ingest import Trace, build, load, source
 from trace_analyzer.ingest.trace import ProcessGroup, versions_of
 
 KERNEL = kernel("k", 10, 5, correlation=1)
@@ -728,7 +727,7 @@ def test_open_files_and_limits() -> None:
     content = trace_bytes([PAIR])
     assert load(io.BytesIO(gzip.compress(content))).event_count == 2
     with pytest.raises(InputTooLarge, match="more than 100 bytes"):
-        list(content_of(gzip.compress(content), max_bytes=100).blocks())
+        list(source.content_of(gzip.compress(content), max_bytes=100).blocks())
 
 
 # Conservation

@@ -8,22 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 from polars.testing import assert_frame_equal
 
-from trace_analyzer.frames.intervals import (
-    clip,
-    coalesce,
-    count_until,
-    enclosing,
-    filter_inside,
-    innermost,
-    last_started,
-    lookup_at,
-    overlap_sums,
-    sort_spans,
-    split_by,
-    sweep_sum,
-    union,
-    with_covered,
-)
+from trace_analyzer.frames import intervals
 
 TRACK = ["track"]
 HORIZON = 14
@@ -61,12 +46,12 @@ def covered(rows: Iterable[Span]) -> set[tuple[int, int]]:
 
 def test_union_merges_what_overlaps_or_touches() -> None:
     rows = [(0, 1, 3), (0, 2, 5), (0, 5, 6), (0, 8, 9), (0, 7, 7), (1, 0, 4)]
-    assert union(frame(rows), TRACK).rows() == [(0, 1, 6), (0, 8, 9), (1, 0, 4)]
+    assert intervals.union(frame(rows), TRACK).rows() == [(0, 1, 6), (0, 8, 9), (1, 0, 4)]
 
 
 @given(spans)
 def test_what_is_running_is_summed_up_at_every_edge(rows: list[Span]) -> None:
-    actual = sweep_sum(
+    actual = intervals.sweep_sum(
         frame(rows).with_columns(pl.lit(1).alias("count"), pl.col("id").cast(pl.Int64) + 5), "track", ["count", "id"]
     )
     edges = sorted({(track, time) for track, *bounds in rows for time in bounds})
@@ -79,7 +64,7 @@ def test_what_is_running_is_summed_up_at_every_edge(rows: list[Span]) -> None:
 
 @given(spans)
 def test_union_covers_the_same_in_the_fewest_intervals(rows: list[Span]) -> None:
-    merged = union(frame(rows), TRACK).rows()
+    merged = intervals.union(frame(rows), TRACK).rows()
     assert covered(merged) == covered(rows)
     assert merged == sorted(merged)
     assert all(a[0] != b[0] or a[2] < b[1] for a, b in itertools.pairwise(merged))
@@ -88,16 +73,16 @@ def test_union_covers_the_same_in_the_fewest_intervals(rows: list[Span]) -> None
 @given(spans, st.integers(0, 4))
 def test_union_of_what_is_little_apart(rows: list[Span], apart: int) -> None:
     expected: list[Span] = []
-    for track, start, end in union(frame(rows), TRACK).rows():
+    for track, start, end in intervals.union(frame(rows), TRACK).rows():
         if expected and expected[-1][0] == track and start - expected[-1][2] <= apart:
             start = expected.pop()[1]
         expected.append((track, start, end))
-    assert union(frame(rows), TRACK, apart_ns=apart).rows() == expected
+    assert intervals.union(frame(rows), TRACK, apart_ns=apart).rows() == expected
 
 
 def test_labelled_cuts_at_edges_and_names_the_segment() -> None:
     segments = [(0, 1, 3), (0, 3, 4), (0, 6, 8), (1, 9, 9)]
-    pieces = split_by(
+    pieces = intervals.split_by(
         frame([(0, 0, 5), (1, 1, 5), (0, 7, 7), (0, 2, 6), (0, 3, 3)]),
         frame(segments).rename({"id": "segment"}),
         TRACK,
@@ -119,20 +104,20 @@ def test_latest_is_the_last_to_start_by_the_instant(where: list[tuple[int, int]]
         max((n for n, (on, start, _) in enumerate(rows) if on == track and start <= t), default=None)
         for track, t in where
     ]
-    assert last_started(times(where), "time_ns", frame(rows), TRACK).to_list() == expected
+    assert intervals.last_started(times(where), "time_ns", frame(rows), TRACK).to_list() == expected
 
 
 @given(st.lists(_instants), st.lists(_instants))
 def test_instants_passed_are_those_up_to_the_time(instants: list[int], where: list[int]) -> None:
-    actual = count_until(pl.Series(sorted(instants), dtype=pl.Int64), pl.Series(where, dtype=pl.Int64))
+    actual = intervals.count_until(pl.Series(sorted(instants), dtype=pl.Int64), pl.Series(where, dtype=pl.Int64))
     assert actual.to_list() == [sum(instant <= t for instant in instants) for t in where]
 
 
 @given(spans)
 def test_in_order_keeps_the_order_of_equals_or_puts_the_shortest_first(rows: list[Span]) -> None:
     table = frame(rows)
-    assert_frame_equal(sort_spans(table, TRACK), table.sort("track", "start_ns", maintain_order=True))
-    shortest = sort_spans(table, TRACK, shortest_first=True)
+    assert_frame_equal(intervals.sort_spans(table, TRACK), table.sort("track", "start_ns", maintain_order=True))
+    shortest = intervals.sort_spans(table, TRACK, shortest_first=True)
     assert_frame_equal(shortest, table.sort("track", "start_ns", "end_ns", maintain_order=True))
 
 
@@ -146,7 +131,7 @@ def test_labelled_pieces_lie_between_neighbouring_edges(rows: list[Span], segmen
         edges = {t for on, *edges in segments if on == track and edges[0] < edges[1] for t in edges}
         cuts = [start, *sorted(t for t in edges if start < t < end), end]
         expected += [(number, track, a, b, around(track, a)) for a, b in itertools.pairwise(cuts)]
-    actual = split_by(frame(rows), frame(segments).rename({"id": "segment"}), TRACK, ["segment"])
+    actual = intervals.split_by(frame(rows), frame(segments).rename({"id": "segment"}), TRACK, ["segment"])
     assert actual.rows() == expected
 
 
@@ -156,7 +141,7 @@ def test_at_is_the_segment_around_the_instant(where: list[tuple[int, int]], segm
         next((number for number, (on, start, end) in enumerate(segments) if on == track and start <= t < end), None)
         for track, t in where
     ]
-    actual = lookup_at(times(where), "time_ns", frame(segments), TRACK, ["id"])
+    actual = intervals.lookup_at(times(where), "time_ns", frame(segments), TRACK, ["id"])
     assert actual.columns == ["track", "time_ns", "id"]
     assert actual["id"].to_list() == expected
     assert actual.drop("id").rows() == where
@@ -166,7 +151,7 @@ def test_at_is_the_segment_around_the_instant(where: list[tuple[int, int]], segm
 def test_with_covered_counts_covered_instants(rows: list[Span], islands: list[Span]) -> None:
     islands_cover = covered(islands)
     expected = [sum((track, t) in islands_cover for t in range(start, end)) for track, start, end in rows]
-    actual = with_covered(frame(rows), frame(islands), TRACK, "covered_ns")
+    actual = intervals.with_covered(frame(rows), frame(islands), TRACK, "covered_ns")
     assert actual["covered_ns"].to_list() == expected
     assert actual.drop("covered_ns").equals(frame(rows))
 
@@ -179,7 +164,7 @@ def test_clip_keeps_what_lies_in_the_windows(rows: list[Span], windows: list[Spa
         for window, (on, left, right) in enumerate(windows)
         if on == track and max(start, left) < min(end, right)
     )
-    inside = clip(frame(rows), frame(windows).rename({"id": "window"}), TRACK)
+    inside = intervals.clip(frame(rows), frame(windows).rename({"id": "window"}), TRACK)
     assert sorted(inside.filter(pl.col("start_ns") < pl.col("end_ns")).rows()) == expected
 
 
@@ -192,7 +177,7 @@ def test_overlaps_add_up_what_lies_in_each_segment(rows: list[Span], segments: l
             if overlap > 0:
                 expected[row, label] = expected.get((row, label), 0) + overlap
     labelled_ = frame(rows).with_columns(pl.Series("label", labels[: len(rows)], dtype=pl.Categorical))
-    actual = overlap_sums(labelled_, "label", frame(segments), TRACK)
+    actual = intervals.overlap_sums(labelled_, "label", frame(segments), TRACK)
     assert {(row, label): ns for row, label, ns in actual.rows()} == expected
 
 
@@ -202,7 +187,7 @@ def test_one_window_clips_like_several(rows: list[Span], window: Span) -> None:
     # Both edges in order, as they are of disjoint intervals of one track, and as they come.
     in_order = [(window[0], *edges) for edges in zip(*(sorted(row[i] for row in rows) for i in (1, 2)), strict=True)]
     for some in (frame(rows), frame(in_order)):
-        assert_frame_equal(clip(some, several.head(1), TRACK), clip(some, several, TRACK))
+        assert_frame_equal(intervals.clip(some, several.head(1), TRACK), intervals.clip(some, several, TRACK))
 
 
 def naive_innermost(rows: list[Span], track: int, t: int) -> int | None:
@@ -219,7 +204,7 @@ def naive_segments(rows: list[Span]) -> dict[tuple[int, int], int]:
 
 
 def check_innermost(rows: list[Span]) -> None:
-    segments = innermost(frame(rows), TRACK, "id")
+    segments = intervals.innermost(frame(rows), TRACK, "id")
     stated = [((track, t), inner) for track, start, end, inner in segments.rows() for t in range(start, end)]
     assert len(stated) == len(dict(stated)), "segments overlap"
     assert dict(stated) == naive_segments(rows)
@@ -242,28 +227,24 @@ def test_innermost_of_spans_that_nest(rows: list[Span]) -> None:
 
 def test_innermost_literal() -> None:
     nested = [(0, 0, 10), (0, 2, 6), (0, 2, 4), (0, 6, 7), (0, 8, 8)]
-    assert innermost(frame(nested), TRACK, "id").rows() == [
-        (0, 0, 2, 0),
-        (0, 2, 4, 2),
-        (0, 4, 6, 1),
-        (0, 6, 7, 3),
-        (0, 7, 10, 0),
-    ]
+    assert intervals.innermost(frame(nested), TRACK, "id").rows() == [
+        (0, 0, 2, 0), (0, 2, 4, 2), (0, 4, 6, 1), (0, 6, 7, 3), (0, 7, 10, 0),
+    ]  # fmt: skip
     crossing = [(0, 0, 5), (0, 3, 8), (1, 0, 2)]
-    assert innermost(frame(crossing), TRACK, "id").rows() == [(0, 0, 3, 0), (0, 3, 8, 1), (1, 0, 2, 2)]
+    assert intervals.innermost(frame(crossing), TRACK, "id").rows() == [(0, 0, 3, 0), (0, 3, 8, 1), (1, 0, 2, 2)]
 
 
 def test_operations_take_empty_frames() -> None:
     none, some = frame([]), frame([(0, 1, 2)])
-    assert union(none, TRACK).is_empty()
-    assert innermost(none, TRACK, "id").is_empty()
-    assert enclosing(none, TRACK).is_empty()
+    assert intervals.union(none, TRACK).is_empty()
+    assert intervals.innermost(none, TRACK, "id").is_empty()
+    assert intervals.enclosing(none, TRACK).is_empty()
     segments = frame([(0, 1, 2)]).rename({"id": "segment"})
-    assert split_by(none, segments, TRACK, ["segment"]).is_empty()
-    assert split_by(some, segments.clear(), TRACK, ["segment"]).rows() == [(0, 0, 1, 2, None)]
-    assert clip(some, none.drop("id"), TRACK).is_empty()
-    assert lookup_at(times([(0, 1)]), "time_ns", none, TRACK, ["id"]).rows() == [(0, 1, None)]
-    assert with_covered(some, none, TRACK, "covered_ns").rows() == [(0, 0, 1, 2, 0)]
+    assert intervals.split_by(none, segments, TRACK, ["segment"]).is_empty()
+    assert intervals.split_by(some, segments.clear(), TRACK, ["segment"]).rows() == [(0, 0, 1, 2, None)]
+    assert intervals.clip(some, none.drop("id"), TRACK).is_empty()
+    assert intervals.lookup_at(times([(0, 1)]), "time_ns", none, TRACK, ["id"]).rows() == [(0, 1, None)]
+    assert intervals.with_covered(some, none, TRACK, "covered_ns").rows() == [(0, 0, 1, 2, 0)]
 
 
 @given(disjoint, st.lists(st.sampled_from(["a", "b", None]), min_size=9, max_size=9))
@@ -275,7 +256,7 @@ def test_joined_segments_cover_the_same_and_never_touch_their_like(rows: list[Sp
         for t in range(start, end)
     )
     columns = {"track": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64, "label": pl.String}
-    actual = coalesce(pl.DataFrame(instants, schema=columns, orient="row"), TRACK, "label").rows()
+    actual = intervals.coalesce(pl.DataFrame(instants, schema=columns, orient="row"), TRACK, "label").rows()
     assert [(track, t, t + 1, label) for track, start, end, label in actual for t in range(start, end)] == instants
     assert all((a[0], a[2], a[3]) != (b[0], b[1], b[3]) for a, b in itertools.pairwise(actual))
 
@@ -284,11 +265,11 @@ def test_empty_frames_leave_the_columns_that_others_leave() -> None:
     none, some = frame([]), frame([(0, 1, 2)])
     segments = some.rename({"id": "segment"})
     for actual in (
-        lambda spans, segments: lookup_at(spans, "start_ns", segments, TRACK, ["segment"]),
-        lambda spans, segments: split_by(spans, segments, TRACK, ["segment"]),
-        lambda spans, segments: clip(spans, segments, TRACK),
-        lambda spans, segments: with_covered(spans, segments, TRACK, "covered_ns"),
-        lambda spans, _: innermost(spans, TRACK, "id"),
+        lambda spans, segments: intervals.lookup_at(spans, "start_ns", segments, TRACK, ["segment"]),
+        lambda spans, segments: intervals.split_by(spans, segments, TRACK, ["segment"]),
+        lambda spans, segments: intervals.clip(spans, segments, TRACK),
+        lambda spans, segments: intervals.with_covered(spans, segments, TRACK, "covered_ns"),
+        lambda spans, _: intervals.innermost(spans, TRACK, "id"),
     ):
         whole = actual(some, segments).schema
         assert actual(none, segments).schema == actual(some, segments.clear()).schema == whole
@@ -296,12 +277,12 @@ def test_empty_frames_leave_the_columns_that_others_leave() -> None:
 
 def test_enclosing_names_the_span_in_progress_at_the_start() -> None:
     rows = [(0, 0, 10), (0, 1, 6), (0, 2, 3), (0, 6, 9), (0, 1, 6), (0, 4, 4), (1, 2, 3)]
-    assert enclosing(frame(rows), TRACK).to_list() == [None, 0, 4, 0, 1, None, None]
+    assert intervals.enclosing(frame(rows), TRACK).to_list() == [None, 0, 4, 0, 1, None, None]
 
 
 @given(spans)
 def test_a_span_is_enclosed_by_the_last_to_start_that_contains_it(rows: list[Span]) -> None:
-    parents = enclosing(frame(rows), TRACK).to_list()
+    parents = intervals.enclosing(frame(rows), TRACK).to_list()
     empty = {i for i, (_, start, end) in enumerate(rows) if start == end}
     actual = {i: parent for i, parent in enumerate(parents) if i not in empty}
     assert all(parents[i] is None for i in empty)
@@ -319,9 +300,12 @@ def test_tracks_may_be_longer_together_than_64_bits_count() -> None:
     months = 1 << 61
     rows = [(track, 0, months) for track in range(6)] + [(5, 7, 9), (5, months - 2, months - 1)]
     table = frame(rows)
-    assert union(table, TRACK).rows() == rows[:6]
-    assert enclosing(table, TRACK).to_list() == [*[None] * 6, 5, 5]
-    assert innermost(table.filter(track=5), TRACK, "id").rows() == innermost(table, TRACK, "id").filter(track=5).rows()
+    assert intervals.union(table, TRACK).rows() == rows[:6]
+    assert intervals.enclosing(table, TRACK).to_list() == [*[None] * 6, 5, 5]
+    assert (
+        intervals.innermost(table.filter(track=5), TRACK, "id").rows()
+        == intervals.innermost(table, TRACK, "id").filter(track=5).rows()
+    )
 
 
 @given(points, disjoint, st.booleans())
@@ -329,7 +313,7 @@ def test_inside_are_the_points_of_some_window(rows: list[tuple[int, int]], windo
     """Check one window, which is looked at otherwise than several, and points in order, otherwise than others."""
     rows = sorted(rows, key=lambda row: row[1]) if ordered else rows
     for some in (windows, windows[:1]):
-        actual = filter_inside(times(rows), "time_ns", frame(some).drop("id"), TRACK)
+        actual = intervals.filter_inside(times(rows), "time_ns", frame(some).drop("id"), TRACK)
         assert actual.rows() == [row for row in rows if row in covered(some)]
 
 
@@ -339,7 +323,7 @@ def test_points_need_no_order_and_no_track(tracks: list[int]) -> None:
     segments = frame([(track, 10, 20) for track in tracks])
     where: list[tuple[int | None, int | None]] = [(0, 15), (2, 15), (None, 15), (0, None), (0, 9), (0, 10), (0, 20)]
     schema = {"track": pl.Int64, "time_ns": pl.Int64}
-    actual = lookup_at(pl.DataFrame(where, schema=schema, orient="row"), "time_ns", segments, TRACK, ["id"])
+    actual = intervals.lookup_at(pl.DataFrame(where, schema=schema, orient="row"), "time_ns", segments, TRACK, ["id"])
     assert actual["id"].to_list() == [0, None, None, None, None, 0, None]
 
 
@@ -347,5 +331,5 @@ def test_empty_segments_hide_none_that_start_with_them() -> None:
     rows = [(0, 3, 5), (0, 5, 5), (0, 5, 8)]
     for segments in itertools.permutations(rows):
         named = frame(segments).with_columns(pl.col("end_ns").alias("until"))
-        actual = lookup_at(times([(0, 5), (0, 4), (0, 8)]), "time_ns", named, TRACK, ["until"])
+        actual = intervals.lookup_at(times([(0, 5), (0, 4), (0, 8)]), "time_ns", named, TRACK, ["until"])
         assert actual["until"].to_list() == [8, 5, None]

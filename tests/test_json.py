@@ -14,11 +14,9 @@ from report_factory import gpu_report, hostile_report
 from text_reports import all_reports, report_saying
 
 import trace_analyzer
-from trace_analyzer.cli import main
-from trace_analyzer.registry import json_schema, json_schema_text
-from trace_analyzer.vocabulary import IDLE_CAUSES, PARTS, RegimeKey, StatusKey
+from trace_analyzer import cli, registry, vocabulary
 
-SCHEMA = json_schema()
+SCHEMA = registry.json_schema()
 
 
 def strict(text: str) -> Any:
@@ -39,9 +37,9 @@ def test_schema_is_valid() -> None:
 
 
 def test_the_schema_in_python_and_on_the_command_line_is_one() -> None:
-    assert json.loads(json_schema_text()) == SCHEMA == trace_analyzer.json_schema()
-    printed = CliRunner().invoke(main, ["--json-schema"], standalone_mode=False)
-    assert (printed.output, printed.exit_code) == (json_schema_text(), 0)
+    assert json.loads(registry.json_schema_text()) == SCHEMA == trace_analyzer.json_schema()
+    printed = CliRunner().invoke(cli.main, ["--json-schema"], standalone_mode=False)
+    assert (printed.output, printed.exit_code) == (registry.json_schema_text(), 0)
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -153,10 +151,10 @@ def test_more_fields_are_welcome() -> None:
 
 def test_the_words_of_the_schema_are_those_of_the_program() -> None:
     words = {name: definition.get("enum") for name, definition in SCHEMA["$defs"].items()}
-    assert words["status"] == list(get_args(StatusKey))
-    assert words["regime"] == list(get_args(RegimeKey))
-    assert set(words["idle_cause"]) == set(IDLE_CAUSES)
-    assert set(words["part"]) == set(PARTS)
+    assert words["status"] == list(get_args(vocabulary.StatusKey))
+    assert words["regime"] == list(get_args(vocabulary.RegimeKey))
+    assert set(words["idle_cause"]) == set(vocabulary.IDLE_CAUSES)
+    assert set(words["part"]) == set(vocabulary.PARTS)
 
 
 def described(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, str]]:

@@ -8,7 +8,7 @@ from kineto import analysed as analysed_events, annotation, call, kernel, launch
 from program_laws import check_regime
 from replay_pairs import PAIRS
 
-from trace_analyzer.pipeline import analyze
+from trace_analyzer import pipeline, vocabulary
 from trace_analyzer.ranks.job import judge
 from trace_analyzer.ranks.summary import RankSummary, to_bytes
 from trace_analyzer.render.row_phrases import host_levers_sentence
@@ -16,7 +16,6 @@ from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.whatif import whatif
 from trace_analyzer.report import Report
-from trace_analyzer.vocabulary import RESOURCES
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +24,7 @@ LIMITS = {"gpu": "compute", "cpu": "host", "copies": "copies", "overlap, links l
 
 @cache
 def report(name: str) -> Report:
-    return analyze(PAIRS[name].before(1))
+    return pipeline.analyze(PAIRS[name].before(1))
 
 
 @pytest.mark.sampled
@@ -59,12 +58,12 @@ def test_levers_are_parts_of_one_replay(name: str) -> None:
 @pytest.mark.sampled
 @pytest.mark.parametrize(("name", "resource"), [("no-sync", "waits"), ("prefetch", "data-loading")])
 def test_a_kind_of_the_hosts_work_saves_what_the_program_without_it_does(name: str, resource: str) -> None:
-    before, after = (analyze(made(2)) for made in (PAIRS[name].before, PAIRS[name].after))
+    before, after = (pipeline.analyze(made(2)) for made in (PAIRS[name].before, PAIRS[name].after))
     verdict = before.verdict
     lever = next(row for row in verdict.host_levers if row.resource == resource)
     now = lever.saves_ns / lever.saves_ratio
     assert now - lever.saves_ns == pytest.approx(Replay.of(after, 0).recorded_step_ns, rel=0.01)
-    words = "If no call waited" if resource == "waits" else f"without {RESOURCES[resource]}"
+    words = "If no call waited" if resource == "waits" else f"without {vocabulary.RESOURCES[resource]}"
     assert words in host_levers_sentence(verdict)
 
 

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 from compare_sides import Program
 
+from trace_analyzer import errors, pipeline, sections, vocabulary
 from trace_analyzer.analyses.communication import COPIES_SECTION
 from trace_analyzer.analyses.idle import CAUSES_SECTION
 from trace_analyzer.analyses.kernel_bounds import KERNELS_SECTION
@@ -16,9 +17,7 @@ from trace_analyzer.compare.comparison import Bar, Comparison, Line, bar_label
 from trace_analyzer.compare.decomposition import LINE_KEY, compare, parts_of_lines
 from trace_analyzer.compare.gates import Gate, held, refusal
 from trace_analyzer.compare.phrasing import line_name
-from trace_analyzer.errors import UsageError
 from trace_analyzer.explain.explanation import value_of
-from trace_analyzer.pipeline import analyze
 from trace_analyzer.render.declared import laid_column
 from trace_analyzer.render.html.cells import listing
 from trace_analyzer.render.phrasing import evidence_label
@@ -26,8 +25,6 @@ from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.whatif import changes_of, whatif
 from trace_analyzer.report import Evidence, Report
 from trace_analyzer.report.devices import BUCKETS_SECTION, DEVICES_SECTION, GROUPS_SECTION
-from trace_analyzer.sections import Shown
-from trace_analyzer.vocabulary import GROUPS, PARTS
 
 BASE = Program(host_ns=60_000, mm_ns=40_000, loading_ns=400_000)
 SLOWER = BASE.faster(loading_ns=1_500_000, norm_ns=90_000)
@@ -35,7 +32,7 @@ SLOWER = BASE.faster(loading_ns=1_500_000, norm_ns=90_000)
 
 @cache
 def report(program: Program) -> Report:
-    return analyze(program.trace())
+    return pipeline.analyze(program.trace())
 
 
 @cache
@@ -52,14 +49,14 @@ def test_every_bucket_has_a_label_of_words() -> None:
 
 def test_no_label_is_two_lines() -> None:
     """Check that an option naming a label means one line; a part and a bucket that share one share their key."""
-    keys = {*PARTS, *buckets().get_column("bucket")}
+    keys = {*vocabulary.PARTS, *buckets().get_column("bucket")}
     labels = [line_label(key).casefold() for key in keys]
     assert len(set(labels)) >= len(labels) - 1  # "Other kernels" is both a part and a bucket
     assert all(is_line(key) for key in keys)
 
 
 def test_groups_are_distinguished_from_buckets_of_their_key() -> None:
-    assert (group_label("matmul"), line_label("matmul")) == (GROUPS["matmul"].label, "Matmul")
+    assert (group_label("matmul"), line_label("matmul")) == (vocabulary.GROUPS["matmul"].label, "Matmul")
     assert line_phrase("kv_cache") == "KV cache"
 
 
@@ -82,7 +79,7 @@ def test_a_report_names_buckets_for_people_and_has_keys_for_programs() -> None:
     activities = pl.DataFrame({"bucket": ["copy_cast", None], "kind": ["kernel", "memcpy"]})
     column = laid_column(next(shown for shown in KERNELS_SECTION.show if shown.column == "bucket"), activities.schema)
     assert [column.cell(row) for row in activities.iter_rows(named=True)] == ["Copy and cast", "Copy"]
-    table = listing("buckets", "", [laid_column(Shown("bucket", form="line"), {})], activities.to_dicts(), 2)
+    table = listing("buckets", "", [laid_column(sections.Shown("bucket", form="line"), {})], activities.to_dicts(), 2)
     assert [(cell.text, cell.sort) for row in table.rows for cell in row.cells] == [
         ("Copy and cast", "copy_cast"),
         ("–", None),
@@ -151,7 +148,7 @@ def test_a_group_is_named_by_its_label() -> None:
     by_key = whatif(compute, changes_of(speedup={"normalization": 2}))
     by_label = whatif(compute, changes_of(speedup={"normalization, REDUCTION": 2}))
     assert by_label.predicted.step_ns == by_key.predicted.step_ns < compute_step(compute)
-    with pytest.raises(UsageError, match="no bucket, group, operator or module"):
+    with pytest.raises(errors.UsageError, match="no bucket, group, operator or module"):
         whatif(compute, changes_of(speedup={"normalization and more": 2}))
 
 

@@ -13,10 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from kineto import Event, analysed, call, flow, kernel, launch, notes, op
 from tiers import examples
 
+from trace_analyzer import pipeline, vocabulary
 from trace_analyzer.analyses.partition import step_windows
-from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
-from trace_analyzer.vocabulary import WORK
 
 pytestmark = pytest.mark.slow
 
@@ -238,7 +237,7 @@ def naive_owners(report: Report, device: int) -> set[Interval]:
     """Return the owners of the elementary intervals of a device's window, by the definition."""
     activities = report.tables["activities"].filter(pl.col("device") == device)
     spans = [
-        (WORK.index(bound), start, row, start + duration, bound)
+        (vocabulary.WORK.index(bound), start, row, start + duration, bound)
         for row, start, duration, bound in activities.select("activity_id", "start_ns", "duration_ns", "bound").rows()
     ]
     windows = step_windows(activities, report.tables["steps"].filter(pl.col("device") == device))
@@ -260,7 +259,7 @@ def naive_owners(report: Report, device: int) -> set[Interval]:
 @given(random_traces())
 @settings(max_examples=examples(6), suppress_health_check=list(HealthCheck))
 def test_owners_are_those_of_the_definition(trace: RandomTrace) -> None:
-    report = analyze(trace.content)
+    report = pipeline.analyze(trace.content)
     owners_sum_to_the_steps(report)
     pieces = report.tables["owners"].filter(LENGTH > 0)
     for device in report.tables["owners"].get_column("device").unique():

@@ -12,20 +12,7 @@ from kineto import annotation, call, kernel, loaded, op, python
 from tiers import examples
 
 from trace_analyzer.analyses.host import Tree, host_of
-from trace_analyzer.frames import lookups as rows_module
-from trace_analyzer.frames.arrays import codes_of, combined, first_of_each, sums_by
-from trace_analyzer.frames.lookups import (
-    factorize,
-    inverse_index,
-    lookup,
-    lookup_inner,
-    map_unique,
-    over_group,
-    scatter,
-    starts_group,
-    sum_runs,
-    where_equal,
-)
+from trace_analyzer.frames import arrays, lookups, lookups as rows_module
 
 _ids = st.one_of(st.none(), st.integers(0, 12))
 _names = st.sampled_from(["dispatch", "python", "unlinked", "another"])
@@ -40,8 +27,8 @@ def test_what_is_looked_up_is_what_a_left_join_finds(known: list[int], asked: li
     table = pl.DataFrame({"id": u32(known), "name": [f"n{i}" for i in known]}, schema_overrides={"name": pl.String})
     rows = pl.DataFrame({"id": u32(asked)})
     expected = rows.join(table, on="id", how="left", maintain_order="left").drop("id")
-    assert lookup(table, rows, "id").equals(expected)
-    assert lookup_inner(rows, table, "id").equals(rows.join(table, on="id", how="inner", maintain_order="left"))
+    assert lookups.lookup(table, rows, "id").equals(expected)
+    assert lookups.lookup_inner(rows, table, "id").equals(rows.join(table, on="id", how="inner", maintain_order="left"))
 
 
 _values = {
@@ -64,7 +51,7 @@ def test_combinations_are_numbered_as_they_appear(room: int, rows: list[Any], co
     for i, key in enumerate(keys):
         known.setdefault(key, i)
     with patch.object(rows_module, "_TABLE", room):
-        numbers, firsts = factorize(*frame.select(columns[:count]))
+        numbers, firsts = lookups.factorize(*frame.select(columns[:count]))
     assert firsts.to_list() == list(known.values())
     assert [keys[firsts[number]] for number in numbers] == keys
 
@@ -76,7 +63,7 @@ def test_combinations_are_numbered_as_they_appear(room: int, rows: list[Any], co
 def test_texts_are_looked_at_once_each(dtype: pl.DataType, rows: list[tuple[str | None, float]]) -> None:
     frame = pl.DataFrame(rows, schema={"name": pl.String, "size": pl.Float64}, orient="row")
     figures = pl.col("name").str.contains("p").alias("found"), pl.col("size") * 2
-    assert map_unique(frame.cast({"name": dtype}), *figures).equals(frame.select(figures))
+    assert lookups.map_unique(frame.cast({"name": dtype}), *figures).equals(frame.select(figures))
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), _names, st.integers(-9, 1 << 40))))
@@ -89,14 +76,14 @@ def test_runs_are_summed_up_one_by_one_and_by_name(rows: list[tuple[int, str, in
         for gap, name, ns in run:
             sums[gap, name] = sums.get((gap, name), 0) + ns
         expected += [(*key, ns) for key, ns in sums.items()]
-    actual = sum_runs(frame, "gap", "cause", "ns")
+    actual = lookups.sum_runs(frame, "gap", "cause", "ns")
     assert actual.schema == pl.Schema(schema)
     assert actual.rows() == expected
 
 
 def test_the_first_row_changes_and_others_where_any_column_does() -> None:
     frame = pl.DataFrame({"a": [1, 1, 2, 2], "b": ["x", "x", "x", "y"]})
-    assert frame.select(starts_group("a", "b")).to_series().to_list() == [True, False, True, True]
+    assert frame.select(lookups.starts_group("a", "b")).to_series().to_list() == [True, False, True, True]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +91,7 @@ def test_the_first_row_changes_and_others_where_any_column_does() -> None:
 )
 def test_own_rows_are_those_of_the_value(values: list[int | None], kept: int) -> None:
     frame = pl.DataFrame({"device": values}, schema={"device": pl.Int64})
-    rows = where_equal(frame, "device", 1)
+    rows = lookups.where_equal(frame, "device", 1)
     assert rows.get_column("device").to_list() == [1] * kept
 
 
@@ -113,7 +100,7 @@ def test_a_figure_of_each_group_is_that_within_it(rows: list[tuple[int | None, i
     frame = pl.DataFrame(rows, schema={"device": pl.Int64, "ns": pl.Int64}, orient="row")
     for some in (frame, frame.filter(pl.col("device") == 1)):
         sums = pl.col("ns").cum_sum()
-        assert some.select(over_group(some, "device", sums)).equals(some.select(sums.over("device")))
+        assert some.select(lookups.over_group(some, "device", sums)).equals(some.select(sums.over("device")))
 
 
 ROWS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2**40), st.integers(0, 2**40)), max_size=30)
@@ -125,7 +112,7 @@ def test_combinations_are_those_of_tuples(rows: list[tuple[int, int, int]]) -> N
     columns = (
         [np.array(column, np.int64) for column in zip(*rows, strict=True)] if rows else [np.zeros(0, np.int64)] * 3
     )
-    numbers = combined(columns).tolist()
+    numbers = arrays.combined(columns).tolist()
     expected = {row: number for number, row in enumerate(sorted(set(rows)))}
     assert numbers == [expected[row] for row in rows]
 
@@ -135,13 +122,13 @@ def test_combinations_are_those_of_tuples(rows: list[tuple[int, int, int]]) -> N
 def test_figures_by_code(rows: list[tuple[int, int]]) -> None:
     codes, values = (np.array([row[i] for row in rows], np.int64) for i in (0, 1))
     groups = [[value for code, value in rows if code == wanted] for wanted in range(6)]
-    assert sums_by(codes, values, 6).tolist() == [sum(group) for group in groups]
+    assert arrays.sums_by(codes, values, 6).tolist() == [sum(group) for group in groups]
     firsts = [[code for code, _ in rows].index(code) for code in sorted({code for code, _ in rows})]
-    assert first_of_each(codes).tolist() == firsts
+    assert arrays.first_of_each(codes).tolist() == firsts
 
 
 def test_null_is_a_value() -> None:
-    assert codes_of(pl.Series(["b", None, "a", "b", None])).tolist() == [0, 1, 2, 0, 1]
+    assert arrays.codes_of(pl.Series(["b", None, "a", "b", None])).tolist() == [0, 1, 2, 0, 1]
 
 
 def test_each_event_takes_what_its_kind_and_name_say() -> None:
@@ -188,5 +175,5 @@ def test_ancestors_of_a_deep_stack() -> None:
 
 def test_numbered_rows_are_found_without_a_join() -> None:
     ids, values = pl.Series([4, 1], dtype=pl.UInt32), pl.Series("v", [1.5, None])
-    assert scatter(ids, values, 5).to_list() == [None, None, None, None, 1.5]
-    assert inverse_index(ids, 5).to_list() == [None, 1, None, None, 0]
+    assert lookups.scatter(ids, values, 5).to_list() == [None, None, None, None, 1.5]
+    assert lookups.inverse_index(ids, 5).to_list() == [None, 1, None, None, 0]

@@ -21,12 +21,9 @@ from hypothesis import given, settings, strategies as st
 from tiers import examples
 
 import trace_analyzer as ta
-from trace_analyzer.agents import Tools, called
-from trace_analyzer.allocator import _pickle_reader, savings
-from trace_analyzer.allocator.attribution import MEANINGS, NAMED
-from trace_analyzer.allocator.savings import batch_memory, growing
+from trace_analyzer import agents, json_types
+from trace_analyzer.allocator import _pickle_reader, attribution, savings
 from trace_analyzer.cli import main
-from trace_analyzer.json_types import result_schema
 
 MIB = 1 << 20
 ROOT = Path(__file__).parents[1]
@@ -178,7 +175,7 @@ def test_public_peaks_are_exact(name: str) -> None:
     found = tuple(round(b / MIB) for b in (device.base_bytes, device.peak_bytes, device.reserved_bytes))
     assert all(stated in (None, mib) for stated, mib in zip(PEAKS[name], found, strict=True)), found
     document = json.loads(result.to_json())
-    jsonschema.validate(document, result_schema(ta.Memory))
+    jsonschema.validate(document, json_types.result_schema(ta.Memory))
     with gzip.open(TRUTH / f"{name}.pickle.gz") as file:
         raw = pickle.loads(file.read())
     net = sum({"alloc": 1, "free_completed": -1}.get(e["action"], 0) * e["size"] for e in raw["device_traces"][0])
@@ -225,7 +222,7 @@ def test_a_snapshot_in_2_kb_has_ids_that_can_be_explained(tmp_path: Path) -> Non
     assert [sum(row["live_bytes"] for row in each.rows) for each in explained] == [line.bytes for line in lines]
     shown = CliRunner().invoke(main, ["explain", str(path), ids[0]])
     assert shown.stdout == explained[0].summary()
-    assert Tools(tmp_path).explain(path.name, ids[0]).count("\n") > 3
+    assert agents.Tools(tmp_path).explain(path.name, ids[0]).count("\n") > 3
     for unknown in ("verdict", f"memory:{len(lines)}", "memory:-1", "memory:" + "9" * 99):
         refused = CliRunner().invoke(main, ["explain", str(path), unknown])
         assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
@@ -363,7 +360,7 @@ def test_a_record_without_its_beginning_says_so() -> None:
 @pytest.mark.parametrize(("batch", "other"), [(2, 1), (2, 8), (8, 2), (3, 4)])
 def test_another_batch_takes_what_its_record_has(batch: int, other: int) -> None:
     record, truth = (ta.memory(pickle.dumps(trained(3, batch=each).document())) for each in (batch, other))
-    then = batch_memory(growing(record.levels, record.lives), 0, other / batch, None)
+    then = savings.batch_memory(savings.growing(record.levels, record.lives), 0, other / batch, None)
     assert then is not None
     assert then.low_bytes == then.high_bytes == truth.devices[0].peak_bytes
 
@@ -373,19 +370,19 @@ def test_what_may_grow_is_in_the_interval_and_decides_what_fits() -> None:
     rows = [(0, 10, 12, 0, 0), (0, 30, 40, 10, 0), (0, 40, 44, 4, 6)]
     names = ["live_bytes", "reserved_bytes", "growing_bytes", "open_bytes"]
     levels = pl.DataFrame(rows, ["torch_device", *names], orient="row").with_columns(pl.col(names) * gib)
-    then = batch_memory(levels, 2, 3, 65 * gib)
+    then = savings.batch_memory(levels, 2, 3, 65 * gib)
     assert then is not None, "profilers of ROCm number devices otherwise"
     assert (then.low_bytes, then.high_bytes, then.fits) == (50 * gib, 60 * gib, None)
     # 64 GiB over 44/40 are 58.2 GiB of live bytes; 65 GiB are all.
     assert (then.largest_low, then.largest_high) == (pytest.approx(1 + 1.818, abs=1e-3), 4.5)
-    fits = [batch_memory(levels, 2, times, 65 * gib) for times in (1.5, 4.6)]
+    fits = [savings.batch_memory(levels, 2, times, 65 * gib) for times in (1.5, 4.6)]
     assert [each and each.fits for each in fits] == [True, False]
-    unknown = batch_memory(levels.with_columns(growing_bytes=0), 2, 3, 65 * gib)
+    unknown = savings.batch_memory(levels.with_columns(growing_bytes=0), 2, 3, 65 * gib)
     assert unknown is not None
     assert (unknown.fits, unknown.low_bytes) == (None, None)
     assert "no activations" in str(unknown.reason)
     several = pl.concat([levels, levels.with_columns(torch_device=pl.lit(1, pl.Int64))])
-    assert batch_memory(several, 2, 3, None) is None
+    assert savings.batch_memory(several, 2, 3, None) is None
 
 
 @pytest.mark.slow
@@ -491,10 +488,10 @@ def test_what_holds_the_peak_has_ids() -> None:
     shown = report.explain("memory:1")
     assert (shown.facts["operator"], shown.facts["live_bytes"]) == ("aten::mm", 25 * MIB)
     assert [row["live_bytes"] for row in shown.rows] == [100 * MIB]
-    assert called(shown.next, "a.json") == ("memory", {"source": "a.json"})
+    assert agents.called(shown.next, "a.json") == ("memory", {"source": "a.json"})
     with pytest.raises(ta.UsageError, match="memory:0 to memory:1"):
         report.explain("memory:2")
-    assert set(MEANINGS) >= set(NAMED)
+    assert set(attribution.MEANINGS) >= set(attribution.NAMED)
 
 
 SINCE_1970_US = 1_700_000_000_000_000
@@ -521,16 +518,10 @@ def trace_of(program: Program, shift_us: int = 0, move: int = 0, recorded: bool 
             at = 1000 * number + 20 + shift_us
             rows.append(
                 {
-                    "ph": "i",
-                    "s": "t",
-                    "cat": "cpu_instant_event",
-                    "name": "[memory]",
-                    "pid": 1,
-                    "tid": 1,
-                    "ts": at,
-                    "args": args,
+                    "ph": "i", "s": "t", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 1,
+                    "ts": at, "args": args,
                 }
-            )
+            )  # fmt: skip
     spans = [
         {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 1, "ts": shift_us + at, "dur": 1000 * len(program.events) - at, "args": {}}
         for at, (cat, name) in enumerate((("user_annotation", "ProfilerStep#7"), ("cpu_op", "aten::mm")))

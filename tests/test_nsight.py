@@ -17,8 +17,7 @@ from kineto import analysed, idle_parts, kernel
 from nsight_export import DRIVER, PUSH_POP, RUNTIME, START_END, Export, exported, thread
 from polars.testing import assert_frame_equal
 
-from trace_analyzer import compare
-from trace_analyzer.cli import main
+from trace_analyzer import cli, compare
 from trace_analyzer.errors import InputError
 from trace_analyzer.ingest import Trace, load
 from trace_analyzer.pipeline import analyze, report_of
@@ -225,7 +224,7 @@ def test_an_export_is_written_for_perfetto_as_pytorch_profiler_writes(source: st
     path, out = PUBLIC / source, tmp_path / "out.json"
     if not path.exists():
         path = exported(load(SAMPLES / f"{source}.json.gz")).write(tmp_path / "a.sqlite")
-    run = CliRunner().invoke(main, ["export", str(path), "--perfetto", str(out)])
+    run = CliRunner().invoke(cli.main, ["export", str(path), "--perfetto", str(out)])
     assert run.exit_code == 0, run.output
     before, after = analyze(path), analyze(out)
     assert facts(after) == facts(before)

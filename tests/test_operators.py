@@ -7,8 +7,7 @@ import polars as pl
 import pytest
 from kineto import Event, analysed, annotation, call, copy, flow, kernel, launch, loaded, op, python, rows
 
-from trace_analyzer.analyses.host import host_of
-from trace_analyzer.analyses.modules import backward_links
+from trace_analyzer.analyses import host, modules
 from trace_analyzer.report import Report
 
 COLUMNS = ("name", "host_ns", "host_self_ns", "python_ns", "dispatch_ns", "runtime_ns", "blocked_ns")
@@ -96,7 +95,7 @@ def _numbered(number: int | None, thread: int) -> dict[str, Any]:
 def pairs(*events: Any) -> list[tuple[Any, ...]]:
     trace = loaded(*events)
     names = trace.host_events.select("event_id", "name")
-    links = backward_links(trace, host_of(trace))
+    links = modules.backward_links(trace, host.host_of(trace))
     named = links.join(names, on="event_id").join(names, left_on="forward_id", right_on="event_id", suffix="_forward")
     return rows(named.sort("name"), "name", "name_forward", "module")
 
@@ -141,7 +140,7 @@ def test_an_arrow_id_that_everything_shares_is_no_cross_product() -> None:
     others = [op("backward", 10, 2) for _ in range(2_000)]
     arrows = [flow(1, ones[0], others[0], category="fwdbwd") for _ in range(2_000)]
     trace = loaded(ones, others, arrows)
-    links = backward_links(trace, host_of(trace))
+    links = modules.backward_links(trace, host.host_of(trace))
     assert (links.height, links.get_column("forward_id").unique().to_list()) == (2_000, [0])
 
 

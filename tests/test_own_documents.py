@@ -10,12 +10,11 @@ from typing import Any, TypeVar
 import pytest
 from kineto import A100, annotation, launched, op, trace_bytes
 
+from trace_analyzer import errors, pipeline
 from trace_analyzer.catalog.calibration import Calibration, CopyRate, MatmulRate, SweepPoint, read_calibration
 from trace_analyzer.compare.decomposition import compare_profiles
 from trace_analyzer.compare.profiles import Profile, profile_of
 from trace_analyzer.compare.sides import baseline_json, profile_side, read_baseline
-from trace_analyzer.errors import InputError, UsageError
-from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 
 pytestmark = pytest.mark.slow
@@ -32,7 +31,7 @@ def report() -> Report:
     for n in range(20):
         rows += [op("aten::mm", 100 * n, 30), *launched(f"k{n % 4}", 100 * n + 5, 100 * n + 20, 60, n + 1)]
     marks = [annotation(f"ProfilerStep#{n}", 400 * n, 400) for n in range(5)]
-    return analyze(trace_bytes([*rows, *marks], deviceProperties=[A100]))
+    return pipeline.analyze(trace_bytes([*rows, *marks], deviceProperties=[A100]))
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +77,7 @@ def read_or_refused(read: Callable[..., T], *arguments: Any) -> T | None:
     """Return the function's result, or None where it refuses the file in one line."""
     try:
         return read(*arguments)
-    except (InputError, UsageError) as error:
+    except (errors.InputError, errors.UsageError) as error:
         line = str(error)
     assert line.count("\n") == 0, line
     assert re.search("again|no trace|without a|is not JSON|no calibration", line), line
@@ -134,7 +133,7 @@ def test_an_edited_baseline(profile: Profile) -> None:
 )
 def test_a_baseline_that_cannot_be(profile: Profile, place: tuple[Any, ...], value: Any) -> None:
     document = edited(json.loads(baseline_json(profile)), place, value)
-    with pytest.raises(InputError, match=r"damaged baseline|of version .* save it again") as refused:
+    with pytest.raises(errors.InputError, match=r"damaged baseline|of version .* save it again") as refused:
         read_baseline(Path("b.json"), document)
     assert "isinstance" not in str(refused.value)
 
@@ -143,7 +142,7 @@ def test_an_edited_report(report: Report, profile: Profile, tmp_path: Path) -> N
     path = tmp_path / "r.json"
     for number, edit in enumerate(edits(json.loads(report.to_json()), 300)):
         path.write_text(json.dumps(edit))
-        if (side := read_or_refused(profile_side, path, analyze)) is not None:
+        if (side := read_or_refused(profile_side, path, pipeline.analyze)) is not None:
             compared(*(side, profile)[:: -1 if number % 2 else 1])
 
 
@@ -166,8 +165,8 @@ ODD = (float("inf"), "x", None, 0, -1, 1e308, "5", 1.5, True, 10**30)
 def test_a_saved_report_that_cannot_be(report: Report, tmp_path: Path, place: tuple[Any, ...], value: Any) -> None:
     path = tmp_path / "r.json"
     path.write_text(json.dumps(edited(json.loads(report.to_json()), place, value)))
-    with pytest.raises(InputError, match="save it again"):
-        profile_side(path, analyze)
+    with pytest.raises(errors.InputError, match="save it again"):
+        profile_side(path, pipeline.analyze)
 
 
 def test_an_edited_calibration(tmp_path: Path) -> None:

@@ -15,53 +15,39 @@ from hypothesis import given, settings, strategies as st
 from report_factory import HOSTILE, cpu_report, empty_report, frame, gpu_report, hostile_report
 from tiers import examples
 
-from trace_analyzer import units
-from trace_analyzer.analyses.fusion import FUSIONS
-from trace_analyzer.analyses.roofline import ROOFLINE, ROOFS
+from trace_analyzer import units, vocabulary
+from trace_analyzer.analyses import fusion, roofline
 from trace_analyzer.documents import Chapter, Document, Figure, FlameFigure, Notes, PlainTable
-from trace_analyzer.render import html
+from trace_analyzer.render import documents, html
 from trace_analyzer.render.charts import CHARTS, Theme, palette
-from trace_analyzer.render.documents import to_markdown
-from trace_analyzer.render.html.cells import (
-    KINDS,
-    MOST_ROWS,
-    NAME_END,
-    ROOM,
-    Listing,
-    Span,
-    pieces_beside,
-    section_listing,
-)
+from trace_analyzer.render.html import cells, shell
 from trace_analyzer.render.html.figures import drawing
-from trace_analyzer.render.html.shell import GLOSSARY, document_page, laid_out
 from trace_analyzer.render.html.view import View, view
 from trace_analyzer.render.names import distinct_labels
-from trace_analyzer.report import Debiased, Report, StepReport
-from trace_analyzer.report.summaries import SetAside, longest_and_rest, step_totals
+from trace_analyzer.report import Debiased, Report, StepReport, summaries
 from trace_analyzer.run_metadata import RunMetadata
 from trace_analyzer.sections import Axis, Boxes, Chart, Flame, Form, Labels, Points, Section, Shown
-from trace_analyzer.vocabulary import WORK
 
 pytestmark = pytest.mark.slow
 
 
-def table(shown: View, key: str) -> Listing:
+def table(shown: View, key: str) -> cells.Listing:
     """Return the table of the page with this key."""
     (only,) = (
         piece
         for chapter in shown.chapters
         for piece in chapter.pieces
-        if isinstance(piece, Listing) and piece.key == key
+        if isinstance(piece, cells.Listing) and piece.key == key
     )
     return only
 
 
-def listed(frame: pl.DataFrame, *shown: Shown) -> Listing:
+def listed(frame: pl.DataFrame, *shown: Shown) -> cells.Listing:
     """Return the table with these columns."""
-    return section_listing(empty_report(), Section("t", show=shown), frame)
+    return cells.section_listing(empty_report(), Section("t", show=shown), frame)
 
 
-def column(shown: Listing, name: str) -> list[str]:
+def column(shown: cells.Listing, name: str) -> list[str]:
     """Return the texts of one column."""
     place = [column.name for column in shown.columns].index(name)
     return [row.cells[place].text for row in shown.rows]
@@ -87,7 +73,7 @@ def test_rows_lead_to_the_longest_of_their_kind() -> None:
 def test_every_row_of_every_table_leads_to_a_place_in_the_trace(path: Path) -> None:
     report = sample_report(path.name)
     for chapter in view(report).chapters:
-        for shown in (piece for piece in chapter.pieces if isinstance(piece, Listing)):
+        for shown in (piece for piece in chapter.pieces if isinstance(piece, cells.Listing)):
             # Time in which a thread records nothing, or is in no phase, is no place.
             unplaced = ("declared-cpu_time", "declared-phases")
             places = [row.span for row in shown.rows if row.span or shown.key not in unplaced]
@@ -112,9 +98,9 @@ def test_shares_of_idle_time_add_up() -> None:
 
 
 def test_a_table_says_how_many_rows_it_leaves_out() -> None:
-    frame = pl.DataFrame({"name": [f"n{i}" for i in range(MOST_ROWS + 7)]})
+    frame = pl.DataFrame({"name": [f"n{i}" for i in range(cells.MOST_ROWS + 7)]})
     shown = listed(frame, Shown("name", form="name"))
-    assert (len(shown.rows), shown.left_out) == (MOST_ROWS, 7)
+    assert (len(shown.rows), shown.left_out) == (cells.MOST_ROWS, 7)
 
 
 def test_columns_without_values_are_left_out() -> None:
@@ -133,7 +119,7 @@ def test_devices_are_named_only_where_there_are_several() -> None:
 
 def test_a_run_on_the_cpu_shows_its_operators_only() -> None:
     shown = view(cpu_report())
-    assert [chapter.key for chapter, _ in laid_out(shown.chapters)[0]] == ["operators"]
+    assert [chapter.key for chapter, _ in shell.laid_out(shown.chapters)[0]] == ["operators"]
 
 
 @pytest.mark.parametrize("value", [0, 7])
@@ -161,7 +147,7 @@ def test_columns_that_count_nothing_are_left_out_on_the_page_and_in_the_text(val
     columns = {column.name for column in table(view(report), "operators").columns}
     assert columns & set(counted) == (set(counted) if value else set())
     assert {"name", "count", "dispatch_ns"} <= columns
-    head = to_markdown(report).partition("| operator |")[2].partition("\n")[0]
+    head = documents.to_markdown(report).partition("| operator |")[2].partition("\n")[0]
     assert "dispatch" in head
     assert [name in head for name in counted.values()] == [bool(value)] * len(counted)
 
@@ -176,7 +162,7 @@ def test_devices_stand_side_by_side_at_most_six_in_a_table() -> None:
     assert shown.count('<th scope="row"') == len(three.columns) - 1
     assert shown.count("<td") == 3 * (len(three.columns) - 1)
     many = replace(three, rows=three.rows * 5, total=17)
-    pieces = pieces_beside(many)
+    pieces = cells.pieces_beside(many)
     assert [(piece.key, len(piece.rows), piece.left_out) for piece in pieces] == [
         ("device-work", 6, 2), ("device-work-2", 6, 0), ("device-work-3", 3, 0),
     ]  # fmt: skip
@@ -217,7 +203,7 @@ def test_texts_share_the_room_that_figures_leave() -> None:
     assert phase == len("forward")
     assert all(figure >= len("1.23 ms") for figure in figures)
     assert abs(name - module) <= 1
-    assert 120 < sum(shown.room) + len(shown.room) - 1 <= ROOM
+    assert 120 < sum(shown.room) + len(shown.room) - 1 <= cells.ROOM
     assert not listed(frame, Shown("name", form="name")).is_wide
 
 
@@ -267,7 +253,7 @@ def test_blame_leads_to_the_longest_interval() -> None:
     report = gpu_report()
     shown = table(view(report), "culprits")
     assert column(shown, "python_function")[0] == "forward · net.py(12)"
-    assert shown.rows[0].span == Span(report.blame[0].start_ns, report.blame[0].end_ns)
+    assert shown.rows[0].span == cells.Span(report.blame[0].start_ns, report.blame[0].end_ns)
 
 
 @pytest.mark.parametrize(
@@ -293,9 +279,9 @@ def test_fusions_say_what_to_write_and_lead_to_the_longest() -> None:
     row = {"device": 0, "kind": "chain", "what": "x.cos().cos()", "operators": ">cos>cos>", "count": 3, "time_ns": 900,
            "kernel_count": 6, "saves_ns": 450.0, "code": "torch.compile(f)", "start_ns": 5, "end_ns": 9}  # fmt: skip
     report = gpu_report()
-    report = replace(report, tables={**report.tables, "fusions": frame(FUSIONS, [row])})
+    report = replace(report, tables={**report.tables, "fusions": frame(fusion.FUSIONS, [row])})
     shown = table(view(report), "fusions")
-    assert (column(shown, "code"), shown.rows[0].span) == (["torch.compile(f)"], Span(5, 9))
+    assert (column(shown, "code"), shown.rows[0].span) == (["torch.compile(f)"], cells.Span(5, 9))
     assert "module" not in [column.name for column in shown.columns]
 
 
@@ -313,7 +299,7 @@ def test_every_reference_within_the_page_leads_somewhere(report: Report, compact
 
 
 def test_every_definition_is_a_sentence() -> None:
-    definitions = [word.definition for words in GLOSSARY.values() for word in words.values()]
+    definitions = [word.definition for words in shell.GLOSSARY.values() for word in words.values()]
     assert [text for text in definitions if not text.endswith(".")] == []
 
 
@@ -373,7 +359,7 @@ def test_the_roofline_shows_kernels_of_known_work_under_the_roofs_of_their_peaks
         for name, group, intensity in (("gemm", "matmul", 500.0), ("add", "pointwise", 0.1), ("odd", "other", None))
     ]  # fmt: skip
     roofs = [{"activity_id": 0, "intensity_flop_per_byte": 0.1, "attainable_flop_per_s": 2e11, "peak_flop_per_s": 1e15}]
-    made = {"roofline": frame(ROOFLINE, rows), "roofs": frame(ROOFS, roofs)}
+    made = {"roofline": frame(roofline.ROOFLINE, rows), "roofs": frame(roofline.ROOFS, roofs)}
     report = replace(empty_report(), tables={**empty_report().tables, **made})
     plot = report.plots["roofline"]
     (roof,) = plot.traverse(specs=[hv.Curve])
@@ -391,7 +377,7 @@ def roofed(peaks: list[tuple[str, str, float]]) -> Report:
          "intensity_flop_per_byte": 10.0 + place, "peak_flop_per_s": peak, "roof_ratio": 0.5}
         for place, (group, dtype, peak) in enumerate(peaks)
     ]  # fmt: skip
-    return replace(empty_report(), tables={**empty_report().tables, "roofline": frame(ROOFLINE, rows)})
+    return replace(empty_report(), tables={**empty_report().tables, "roofline": frame(roofline.ROOFLINE, rows)})
 
 
 def test_each_roof_names_its_types_units_and_kernels_and_its_points_have_a_shape_of_their_own() -> None:
@@ -432,7 +418,7 @@ assert "bokeh" not in sys.modules
 def test_a_document_is_a_page_with_its_charts_tables_and_flame_graph() -> None:
     chart = Chart(Axis("ms"), Axis(""), (Boxes([0], [1], [0], [1], "p-python", {"": [HOSTILE[0]]}),))
     nodes = pl.DataFrame({"caller": [-1], "frame": ["step"], "label": ["step"], "colour": ["share"], "value_ns": [9]})
-    page = document_page(Document("a and b", HOSTILE[0], [
+    page = shell.document_page(Document("a and b", HOSTILE[0], [
         Chapter("cause", "By cause", [Figure("By cause", "Blue: less.", lambda: chart)]),
         Chapter("flames", "Flame graph", [FlameFigure("Flame graph", "", lambda: (Flame("step", "Step", nodes),), (("less", "p-compute"),))]),
         Chapter("sides", "Sides", [PlainTable(("", "Step"), "lr", [("before", HOSTILE[0])], under=lambda: {0: [("in x", "1 ms")]}), Notes(["careful"], "warning")]),
@@ -483,8 +469,8 @@ def test_dark_colours_overlay_the_light_ones() -> None:
     assert light["p-memory"] == dark["p-memory"]
 
 
-KIND_COLOURS = [f"k-{kind}" for kind in KINDS]
-WORK_COLOURS = [f"p-{part}" for part in WORK]
+KIND_COLOURS = [f"k-{kind}" for kind in cells.KINDS]
+WORK_COLOURS = [f"p-{part}" for part in vocabulary.WORK]
 REGIME_COLOURS = ["p-python", "p-memory", "p-compute", "p-communication"]
 BAR_COLOURS = [*WORK_COLOURS, *(f"p-{cause}" for cause in (
     "synchronization", "data-loading", "python", "launch-latency", "device-gap", "device-wait"))]  # fmt: skip
@@ -544,14 +530,14 @@ def test_a_summary_of_steps_is_of_the_steady_ones_and_counts_those_set_aside() -
     )
     aside = replace(first, state="first", steady=False, regime="compute-bound")
     verdict = replace(gpu_report().verdict, device=0, regime="overhead-bound", cause=None)
-    totals = step_totals([aside, *steady], verdict)
+    totals = summaries.step_totals([aside, *steady], verdict)
     assert (totals.count, totals.steady_count) == (4, 3)
     assert (totals.median_ns, totals.shortest_ns, totals.longest_ns) == (102, 101, 103)
     assert totals.busy_ratio == 150 / 306
-    assert totals.set_aside == (SetAside("first", 1, aside),)
-    assert step_totals([], verdict) is None
-    assert longest_and_rest({"a": 3, "b": 2, "c": 1}, 2) == ([("a", 3)], 2, 3)
-    assert longest_and_rest({"a": 3, "b": 2}, 2) == ([("a", 3), ("b", 2)], 0, 0)
+    assert totals.set_aside == (summaries.SetAside("first", 1, aside),)
+    assert summaries.step_totals([], verdict) is None
+    assert summaries.longest_and_rest({"a": 3, "b": 2, "c": 1}, 2) == ([("a", 3)], 2, 3)
+    assert summaries.longest_and_rest({"a": 3, "b": 2}, 2) == ([("a", 3), ("b", 2)], 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -582,5 +568,5 @@ def test_like_names_are_cut_where_they_differ(names: list[str], ends: list[str])
 def test_no_two_names_are_cut_alike(names: set[str]) -> None:
     frame = pl.DataFrame({"name": sorted(names)}, schema={"name": pl.String})
     rows = listed(frame, Shown("name", form="name")).rows
-    shown = {(row.cells[0].text[:NAME_END], row.cells[0].end) for row in rows}
+    shown = {(row.cells[0].text[: cells.NAME_END], row.cells[0].end) for row in rows}
     assert len(shown) == len(names)

@@ -14,8 +14,7 @@ from report_factory import cpu_report, empty_report, gpu_report, hostile_report
 from test_html_browser import CHROMIUM, DRIVER, Browser, browser, started  # noqa: F401  (fixtures)
 from test_timeline_browser import sample
 
-from trace_analyzer.render.charts import palette
-from trace_analyzer.render.html import write_html
+from trace_analyzer.render import charts, html
 from trace_analyzer.report import Report
 
 pytestmark = [
@@ -294,7 +293,7 @@ return colours.map((colour) => {
 def test_a_dark_page_is_printed_in_the_light_colours_and_stays_dark(page: Browser) -> None:
     page.open(gpu_report())
     page.driver.find_element("css selector", "label:has([value=dark])").click()
-    matmul = [palette(theme)["k-matmul"] for theme in ("light", "dark")]
+    matmul = [charts.palette(theme)["k-matmul"] for theme in ("light", "dark")]
     page.wait(lambda: page.run(PAINTED, matmul) == [False, True])
     page.run("dispatchEvent(new Event('beforeprint'))")
     assert page.run(PAINTED, matmul) == [True, False]
@@ -476,7 +475,7 @@ def test_a_flame_graph_zooms_searches_and_changes_its_tree(page: Browser) -> Non
 
 
 def test_a_page_holds_the_command_that_made_it(page: Browser, tmp_path: Path) -> None:
-    write_html(gpu_report(), tmp_path / "report.html", command="analyze 't race.json' --step all")
+    html.write_html(gpu_report(), tmp_path / "report.html", command="analyze 't race.json' --step all")
     page.go((tmp_path / "report.html").as_uri())
     page.run("document.querySelector('[data-unfold]').click()")
     assert "analyze 't race.json' --step all" in page.driver.find_element("css selector", ".trace code").text

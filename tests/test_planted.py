@@ -11,9 +11,8 @@ import polars as pl
 import pytest
 from simulator import A100, Costs, Kernel, Simulation, Stream, Thread
 
-from trace_analyzer.pipeline import analyze
+from trace_analyzer import pipeline, vocabulary
 from trace_analyzer.report import Report
-from trace_analyzer.vocabulary import HOST_CAUSES
 
 pytestmark = pytest.mark.slow
 
@@ -73,7 +72,7 @@ class Loop:
                 with thread.step(number), thread.frame("train.py(12): step"):
                     self._step(machine)
                     plant(machine)
-        return analyze(simulation.json().encode(), device=0)
+        return pipeline.analyze(simulation.json().encode(), device=0)
 
     def _step(self, machine: Machine) -> None:
         thread, stream = machine.thread, machine.stream
@@ -242,7 +241,7 @@ def test_a_planted_cause_is_found_again_and_nothing_else_moves(name: str, loop: 
 def unknown_ratio(report: Report) -> float:
     """Return the share of the host's idle time that has no name."""
     by_cause = causes(report)
-    return by_cause["host-unknown"] / sum(by_cause[cause] for cause in HOST_CAUSES)
+    return by_cause["host-unknown"] / sum(by_cause[cause] for cause in vocabulary.HOST_CAUSES)
 
 
 @pytest.mark.parametrize("ns", [2_000_000, 50_000_000])
@@ -256,7 +255,7 @@ def test_planted_work_from_before_the_recording_is_found_again(ns: int) -> None:
     for _ in range(50):
         with thread.op("aten::mm"):
             thread.launch(Kernel(GEMM, 90_000, (432, 1, 1)), busy)
-    actual = causes(analyze(simulation.json().encode()))
+    actual = causes(pipeline.analyze(simulation.json().encode()))
     assert 0.98 * ns <= actual["earlier-work"] <= ns
     assert actual["unexplained"] == actual["host-unknown"] == 0
 
@@ -271,7 +270,7 @@ def test_planted_dependent_launches_overlap_by_design(overlap_ns: int) -> None:
     for _ in range(100):
         with thread.op("aten::mm", before_ns=500, after_ns=200):
             thread.launch(Kernel(GEMM, 10_000, (432, 1, 1)), stream)
-    report = analyze(simulation.json().encode())
+    report = pipeline.analyze(simulation.json().encode())
     actual = {check.name: (check.status, check.value) for check in report.trust}
     assert actual["stream_overlap"] == ("ok", 0.0)
     assert actual["dependent_launches"][1] == pytest.approx(overlap_ns / 10_000, rel=0.05)
@@ -305,7 +304,7 @@ def ahead(plant: Plant, seed: int) -> tuple[Report, Counter[str]]:
     truth: Counter[str] = Counter()
     for gap in simulation.truth(0):
         truth.update(gap.by_cause_ns)
-    return analyze(simulation.json().encode()), truth
+    return pipeline.analyze(simulation.json().encode()), truth
 
 
 @pytest.mark.parametrize("seed", MARKED_SEEDS)

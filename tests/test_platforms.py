@@ -12,11 +12,10 @@ from catalogue import examples
 from commands import ROOT, environment, ran, run_python
 from kineto import A100, analysed, annotation, launched, python, trace_bytes
 
-from trace_analyzer import files, installation, plugins
+from trace_analyzer import files, ingest, installation, plugins
 from trace_analyzer.catalog.event_names import host_work, in_function, named_code, step_marks
 from trace_analyzer.cli import outputs, process
 from trace_analyzer.errors import UsageError
-from trace_analyzer.ingest import load
 
 SAMPLE = ROOT / "sample_traces" / "synthetic_overhead_launch.json.gz"
 
@@ -129,7 +128,7 @@ def test_a_trace_with_crlf_is_the_same() -> None:
     events = [launched("k", 10 * n, 10 * n + 3, 5, n + 1) for n in range(4)]
     text = trace_bytes(events, deviceProperties=[A100]).replace(b"}, {", b"},\r\n{")
     assert b"\r\n" in text
-    assert load(text).device_events.equals(load(text.replace(b"\r\n", b"\n")).device_events)
+    assert ingest.load(text).device_events.equals(ingest.load(text.replace(b"\r\n", b"\n")).device_events)
 
 
 @pytest.mark.parametrize(

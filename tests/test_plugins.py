@@ -13,8 +13,7 @@ import pytest
 from commands import ROOT, environment, ran, run_python
 from kineto import annotation, launched, python, trace_bytes
 
-from trace_analyzer import plugins
-from trace_analyzer.errors import UsageError
+from trace_analyzer import errors, plugins
 
 SAMPLE = ROOT / "docs" / "sample_plugin"
 TOY = {"id": 0, "name": "Toy 1", "totalGlobalMem": 50 << 30, "computeMajor": 9, "computeMinor": 0, "numSms": 100}
@@ -223,19 +222,19 @@ def test_broken_plugins_that_are_installed_are_a_note_each(tmp_path: Path) -> No
 
 def test_what_is_no_plugin_is_refused(tmp_path: Path, afresh: pytest.MonkeyPatch) -> None:
     for path, why in ((tmp_path / "nowhere", "is no folder"), (tmp_path, "holds none of kernels.toml")):
-        with pytest.raises(UsageError, match=why):
+        with pytest.raises(errors.UsageError, match=why):
             plugins.add([str(path)])
         assert plugins.ENVIRONMENT not in os.environ
-    with pytest.raises(UsageError, match="separates folders"):
+    with pytest.raises(errors.UsageError, match="separates folders"):
         plugins.add([f"a{os.pathsep}b"])
-    with pytest.raises(UsageError, match="switches all plug-ins off"):
+    with pytest.raises(errors.UsageError, match="switches all plug-ins off"):
         plugins.add(["none", str(SAMPLE)])
 
 
 def test_two_plugins_of_one_name(tmp_path: Path, afresh: pytest.MonkeyPatch) -> None:
     other = tmp_path / "other" / SAMPLE.name
     shutil.copytree(SAMPLE, other)
-    with pytest.raises(UsageError, match="there is another plug-in sample_plugin"):
+    with pytest.raises(errors.UsageError, match="there is another plug-in sample_plugin"):
         plugins.add([str(SAMPLE), str(other)])
     plugins.add([str(SAMPLE), f"{SAMPLE}/../{SAMPLE.name}"])
     assert [plugin.folder for plugin in plugins.active()] == [SAMPLE]
@@ -282,7 +281,7 @@ def test_none_switches_all_off(tmp_path: Path, afresh: pytest.MonkeyPatch) -> No
 
 def test_plugins_are_settled_once(afresh: pytest.MonkeyPatch) -> None:
     assert plugins.active() == ()
-    with pytest.raises(UsageError, match="made before with other plug-ins"):
+    with pytest.raises(errors.UsageError, match="made before with other plug-ins"):
         plugins.add([str(SAMPLE)])
     assert plugins.ENVIRONMENT not in os.environ
 

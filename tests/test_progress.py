@@ -6,7 +6,6 @@ import time
 import pytest
 
 from trace_analyzer.cli import outputs
-from trace_analyzer.cli.outputs import Progress
 
 
 class Terminal(io.StringIO):
@@ -22,7 +21,7 @@ def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def drawn(stream: io.StringIO, seconds: float) -> str:
-    with Progress(stream) as tell:
+    with outputs.Progress(stream) as tell:
         tell("reading", 0.256)
         time.sleep(seconds)
     return stream.getvalue()
@@ -51,7 +50,7 @@ def test_the_line_is_wiped_after_a_failure_too() -> None:
     stream = Terminal()
 
     def interrupted() -> None:
-        with Progress(stream):
+        with outputs.Progress(stream):
             time.sleep(0.3)
             raise KeyboardInterrupt
 

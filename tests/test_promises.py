@@ -7,8 +7,7 @@ import pytest
 from compare_sides import Program
 from simulator import Kernel, Stream, Thread
 
-from trace_analyzer.compare.comparison import Comparison
-from trace_analyzer.compare.decomposition import compare
+from trace_analyzer.compare import comparison, decomposition
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 
@@ -51,8 +50,8 @@ def report(program: Program) -> Report:
     return analyze(program.trace())
 
 
-def compared(before: Program, after: Program) -> Comparison:
-    return compare(report(before), report(after))
+def compared(before: Program, after: Program) -> comparison.Comparison:
+    return decomposition.compare(report(before), report(after))
 
 
 def test_a_promise_that_is_kept() -> None:
@@ -108,7 +107,7 @@ def test_launches_that_are_faster_are_no_part_of_a_graph() -> None:
 
 def test_a_graph_keeps_its_promise_where_a_capture_names_its_kernels() -> None:
     graphed = analyze(HOST_BOUND.faster(graphed=True).trace(), capture=HOST_BOUND.trace())
-    result = compare(report(HOST_BOUND), graphed)
+    result = decomposition.compare(report(HOST_BOUND), graphed)
     kept = {item.id: item for item in result.promises}["cuda-graphs"]
     assert kept.bound_held
     assert kept.came_ns > 0

@@ -19,10 +19,8 @@ from hypothesis import given, settings, strategies as st
 from made_ranks import MS, TRANSFER, Made, document, job, summaries, summary, write_traces
 from tiers import examples
 
-from trace_analyzer.compare.comparison import role_rows
-from trace_analyzer.compare.decomposition import compare
+from trace_analyzer.compare import comparison, decomposition, sides
 from trace_analyzer.compare.judgement import roles
-from trace_analyzer.compare.sides import baseline_json, profile_from, profile_side, recordings
 from trace_analyzer.documents.ranks import problem_lines
 from trace_analyzer.errors import InputError, UsageError
 from trace_analyzer.ingest.trace import Header, rank_in_name, rank_of
@@ -32,7 +30,6 @@ from trace_analyzer.ranks import lateness
 from trace_analyzer.ranks.files import files_of, numbered
 from trace_analyzer.ranks.job import JobReport, analyze_ranks, judge
 from trace_analyzer.ranks.joining import Problem, joined
-from trace_analyzer.ranks.lateness import late_ranks
 from trace_analyzer.ranks.recording import exposed_pieces, group_of, summarize
 from trace_analyzer.ranks.stragglers import imbalance, sentence, slowdown
 from trace_analyzer.ranks.summary import (
@@ -203,9 +200,9 @@ def test_few_ranks_and_steps_do_not_tell_jitter(size: int, steps: int, spread: s
             late = np.maximum(0, delays - np.sort(delays, axis=0)[(size - 1) // 2]) * MS
             rows = [(rank, step, round(ns), 2, 1) for (rank, step), ns in np.ndenumerate(late)]
             own = pl.DataFrame(rows, schema=["rank", "step", "own_late_ns", "split", "led"], orient="row")
-            named[name] += 1 in (found := late_ranks(own, pl.DataFrame(), 0.0)[0].get_column("rank").to_list()) or bool(
-                name == "none" and found
-            )
+            named[name] += 1 in (
+                found := lateness.late_ranks(own, pl.DataFrame(), 0.0)[0].get_column("rank").to_list()
+            ) or bool(name == "none" and found)
     assert named["none"] <= jobs * (0.05 + 3 * (0.05 * 0.95 / jobs) ** 0.5)
     if steps >= 3:
         assert named["once"] == named["persistent"] == jobs
@@ -282,8 +279,8 @@ def test_two_jobs_are_compared_by_rank(tmp_path: Path) -> None:
     for name, late in (("before", 0), ("after", 5 * MS)):
         (tmp_path / name).mkdir()
         write_traces(job(4, 6, program, lambda rank, step, late=late: late if rank == 2 else 0), tmp_path / name)
-    before, after = (profile_side(tmp_path / name, analyze) for name in ("before", "after"))
-    result = compare(before, after)
+    before, after = (sides.profile_side(tmp_path / name, analyze) for name in ("before", "after"))
+    result = decomposition.compare(before, after)
     first, *others = result.ranks
     assert (first.rank, first.own_work_ns, first.communication_ns) == (2, 5 * MS, 0)
     assert {(item.own_work_ns, item.communication_ns) for item in others} == {(0, 5 * MS)}
@@ -293,8 +290,8 @@ def test_two_jobs_are_compared_by_rank(tmp_path: Path) -> None:
     assert result.difference_ns == pytest.approx(5 * MS)
     assert len(before.observations()) == 5, "not 4 ranks, which wait for each other"
     assert "by 0.00 ms a step in the median, and by +5.0 ms on rank 2" in " ".join(result.summary().split())
-    assert profile_from(json.loads(baseline_json(before))).units.equals(before.units)  # type: ignore[union-attr]
-    assert not compare(before, before).difference_ns
+    assert sides.profile_from(json.loads(sides.baseline_json(before))).units.equals(before.units)  # type: ignore[union-attr]
+    assert not decomposition.compare(before, before).difference_ns
 
 
 @pytest.mark.slow
@@ -305,9 +302,9 @@ def test_jobs_are_compared_by_role(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         late = lambda rank, step, grown=grown: grown * (3 * MS * (rank < 3) + 5 * MS * (rank == 4))  # noqa: E731
         write_traces(job(6, 3, program, late), tmp_path / name)
-    result = compare(*(profile_side(tmp_path / name, analyze) for name in ("before", "after")))
+    result = decomposition.compare(*(sides.profile_side(tmp_path / name, analyze) for name in ("before", "after")))
     assert {item.rank: item.role for item in result.ranks} == {rank: "AB"[rank // 3] for rank in range(6)}
-    assert [(role, ranks, means[2]) for role, ranks, means in role_rows(result)] == [
+    assert [(role, ranks, means[2]) for role, ranks, means in comparison.role_rows(result)] == [
         ("A", [0, 1, 2], pytest.approx(3 * MS)), ("B", [3, 4, 5], pytest.approx(5 * MS / 3)),
     ]  # fmt: skip
     text = " ".join(result.summary().split())
@@ -796,7 +793,7 @@ def test_links_to_a_folder_or_a_trace_give_each_file_once(tmp_path: Path) -> Non
     for pattern in ("**/*.json", "**", "*/**/rank*.json"):
         assert files_of([str(job / pattern), str(job / "a" / "up" / "a")]) == expected
     assert files_of([str(job / ".t*" / "*.json")]) == [str(job / ".trash" / "rank7.json")]
-    assert list(map(str, recordings(job / "a"))) == expected
+    assert list(map(str, sides.recordings(job / "a"))) == expected
 
 
 def test_files_of_a_job(tmp_path: Path) -> None:

@@ -20,8 +20,7 @@ from made_ranks import MS, document, job, summaries, write_traces
 import trace_analyzer as ta
 from trace_analyzer.cli import main
 from trace_analyzer.errors import UsageError
-from trace_analyzer.ranks import engine
-from trace_analyzer.ranks.summary import from_bytes
+from trace_analyzer.ranks import engine, summary
 
 PROGRAM = [("work", 20 * MS), ("meet", [list(range(4))])]
 
@@ -67,7 +66,7 @@ def test_any_executor_will_do(tmp_path: Path) -> None:
 def test_a_lost_rank_is_tried_again_and_a_hopeless_one_is_a_row(tmp_path: Path) -> None:
     paths = written(tmp_path)
     once = Direct({"trace.rank1.rank.gz": 1})
-    assert [from_bytes(c).error for c in engine.summaries(paths, once)] == [None] * 4
+    assert [summary.from_bytes(c).error for c in engine.summaries(paths, once)] == [None] * 4
     assert once.submitted == 5
     report = ta.analyze_ranks(paths, executor=Direct({"trace.rank1.rank.gz": 9}))
     assert [(p.kind, p.rank, p.message) for p in report.problems] == [("failed", 1, "RuntimeError: lost")]
@@ -159,7 +158,7 @@ def test_a_worker_that_is_killed_costs_no_rank(tmp_path: Path) -> None:
             os.kill(killed[0], signal.SIGKILL)
 
     contents = engine.summaries(paths, workers=2, progress=kill)
-    assert [from_bytes(content).error for content in contents] == [None] * 12
+    assert [summary.from_bytes(content).error for content in contents] == [None] * 12
     assert killed
     assert children() == before
 

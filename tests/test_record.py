@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from commands import COMMAND, ROOT, command, environment
 
-from trace_analyzer.capture import facts
-from trace_analyzer.capture.record import full_command, script_name
+from trace_analyzer.capture import facts, record
 from trace_analyzer.capture.recorder import VARIABLE, Plan, arm
 from trace_analyzer.pipeline import analyze
 
@@ -67,13 +66,13 @@ def marks(trace: Path) -> list[str]:
     ],
 )
 def test_a_trace_is_named_after_the_script(words: list[str], name: str) -> None:
-    assert script_name(words) == name
+    assert record.script_name(words) == name
 
 
 def test_a_script_and_a_module_are_run_by_this_python() -> None:
-    assert full_command(["train.py", "1"]) == [sys.executable, "train.py", "1"]
-    assert full_command(["-m", "train"]) == [sys.executable, "-m", "train"]
-    assert full_command(["python3", "train.py"]) == ["python3", "train.py"]
+    assert record.full_command(["train.py", "1"]) == [sys.executable, "train.py", "1"]
+    assert record.full_command(["-m", "train"]) == [sys.executable, "-m", "train"]
+    assert record.full_command(["python3", "train.py"]) == ["python3", "train.py"]
 
 
 def test_a_process_without_a_plan_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,7 @@ from click.testing import CliRunner
 from made_ranks import MS, document, job
 from report_factory import frame, gpu_report
 
-from trace_analyzer import redact
-from trace_analyzer.cli import main
-from trace_analyzer.errors import Note
+from trace_analyzer import cli, errors, redact
 from trace_analyzer.ingest.tables import HOST_EVENTS, OPERATOR_INPUTS, THREADS
 from trace_analyzer.redact import Redaction, is_public, redacted, without_directories
 from trace_analyzer.report import FusionOpportunity, Report, Verdict
@@ -31,13 +29,9 @@ def secret_report() -> Report:
     made = gpu_report()
     path = "/home/alice/acme/node-17_4242.1690000000.pt.trace.json.gz"
     inputs = {
-        "event_id": 0,
-        "input_dims": "[[2, 3]]",
-        "concrete_inputs": '["s3cr3t"]',
-        "group_size": 16,
-        "call_stack": "/home/alice/acme/a.py(1): f",
-        "module_hierarchy": "Net.fc",
-    }
+        "event_id": 0, "input_dims": "[[2, 3]]", "concrete_inputs": '["s3cr3t"]', "group_size": 16,
+        "call_stack": "/home/alice/acme/a.py(1): f", "module_hierarchy": "Net.fc",
+    }  # fmt: skip
     host = [
         {"event_id": i, "kind": "python", "name": name, "thread_id": 0, "start_ns": i, "duration_ns": 1, "row": i}
         for i, name in enumerate(
@@ -53,7 +47,7 @@ def secret_report() -> Report:
         made,
         trace=replace(made.trace, path=path),
         devices=(replace(made.devices[0], fusions=(fused("acme/my job/loss.py(3): a/b"),)),),
-        notes=(Note("n", "warning", f"{path}: odd"), Note("m", "info", "node-17 is slow, 300 GB/s")),
+        notes=(errors.Note("n", "warning", f"{path}: odd"), errors.Note("m", "info", "node-17 is slow, 300 GB/s")),
         advice=(
             replace(
                 made.advice[0],
@@ -249,7 +243,7 @@ def test_no_byte_that_is_written_holds_a_secret(trace: Path, tmp_path: Path, mon
         ("markdown", "--no-report"),
         ("agent", "--no-report", "--tables", "c", "--tables-format", "csv"),
     ):
-        result = CliRunner().invoke(main, [str(trace), "--redact", "--format", form, *outputs])
+        result = CliRunner().invoke(cli.main, [str(trace), "--redact", "--format", form, *outputs])
         assert result.exit_code == 0, result.output
         printed.append(result.stdout + result.stderr)
     (page,) = tmp_path.glob("*.html")
@@ -274,7 +268,7 @@ def test_no_byte_that_is_written_holds_a_secret(trace: Path, tmp_path: Path, mon
 @pytest.mark.slow
 def test_the_trace_is_full_of_secrets(trace: Path) -> None:
     """Check that the trace is full of secrets without --redact, so that the test above can fail."""
-    shown = CliRunner().invoke(main, [str(trace), "--no-report", "--format", "json"]).stdout
+    shown = CliRunner().invoke(cli.main, [str(trace), "--no-report", "--format", "json"]).stdout
     assert shown.lower().count(PLANT.lower()) > 20
 
 
@@ -344,14 +338,14 @@ def test_no_other_verb_writes_a_secret(
     other.write_text(trace.read_text().replace("gemm", "gemm_zorblat_gemm"))
     baseline = other.parent.parent / "baseline.json"
     if "BASELINE" in line:
-        assert CliRunner().invoke(main, ["baseline", "save", str(trace), str(baseline)]).exit_code == 0
+        assert CliRunner().invoke(cli.main, ["baseline", "save", str(trace), str(baseline)]).exit_code == 0
         assert PLANT.lower() in baseline.read_text().lower()
     places = {"TRACE": trace, "OTHER": other, "FOLDER": other.parent, "BASELINE": baseline}
     words = [str(places.get(word, word)) for word in line.split()]
     folder = tmp_path / "out"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    result = CliRunner().invoke(main, [*words, "--redact"])
+    result = CliRunner().invoke(cli.main, [*words, "--redact"])
     assert result.exit_code == code, result.stderr
     assert "a bug in this program" not in result.stderr
     for place, text in texts_of(folder, result.stdout + result.stderr).items():
@@ -386,7 +380,7 @@ def test_the_report_on_a_job_holds_no_secret(tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(out)
     words = ["ranks", str(folder), "--workers", "1"]
     shown, text, result = (
-        CliRunner().invoke(main, [*words, *more])
+        CliRunner().invoke(cli.main, [*words, *more])
         for more in ((), ("--redact", "--html", "page.html"), ("--redact", "--format", "json"))
     )
     assert {run.exit_code for run in (shown, text, result)} == {0}

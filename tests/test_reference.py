@@ -15,17 +15,7 @@ from test_fast_reader import events
 from tiers import examples
 
 from trace_analyzer.errors import NotATrace
-from trace_analyzer.ingest import Trace, fast, load
-from trace_analyzer.ingest.tables import (
-    COLLECTIVE_INPUTS,
-    DEVICE_ANNOTATIONS,
-    DEVICE_EVENTS,
-    FLOWS,
-    HOST_EVENTS,
-    MEMORY_EVENTS,
-    OPERATOR_INPUTS,
-    SYNC_EVENTS,
-)
+from trace_analyzer.ingest import Trace, fast, load, tables
 
 LAYOUTS = ({}, {"separators": (",", ":")}, {"indent": 2}, {"indent": 4, "ensure_ascii": False})
 FIRST_EVENTS = int(os.environ.get("REFERENCE_EVENTS", "1000"))
@@ -88,16 +78,10 @@ def test_a_lone_message_type_is_an_input() -> None:
     rows = [op(f"op{t}", t, 1) for t in range(39)]
     rows.append(
         {
-            "ph": "X",
-            "cat": "user_annotation",
-            "name": "a",
-            "pid": 1,
-            "tid": 1,
-            "ts": 50,
-            "dur": 1,
+            "ph": "X", "cat": "user_annotation", "name": "a", "pid": 1, "tid": 1, "ts": 50, "dur": 1,
             "args": {"dtype": "Int"},
         }
-    )
+    )  # fmt: skip
     content = trace_bytes(rows)
     assert_same(by_the_short_cut(content), read(content))
 
@@ -129,13 +113,7 @@ def test_samples_in_every_layout(sample: Path, layout: dict[str, object]) -> Non
 
 def test_the_reference_reads_every_column() -> None:
     compared = (
-        HOST_EVENTS,
-        OPERATOR_INPUTS,
-        DEVICE_EVENTS,
-        COLLECTIVE_INPUTS,
-        SYNC_EVENTS,
-        DEVICE_ANNOTATIONS,
-        FLOWS,
-        MEMORY_EVENTS,
-    )
+        tables.HOST_EVENTS, tables.OPERATOR_INPUTS, tables.DEVICE_EVENTS, tables.COLLECTIVE_INPUTS,
+        tables.SYNC_EVENTS, tables.DEVICE_ANNOTATIONS, tables.FLOWS, tables.MEMORY_EVENTS,
+    )  # fmt: skip
     assert set(columns_read()) == {(table.name, column.name) for table in compared for column in table.columns}

@@ -12,23 +12,10 @@ from make_samples import ADD_FLOAT, ALL_REDUCE, BF16, MULTIPLY, Eager
 from replay_pairs import LOADER, PAIRS, gemm, op, pointwise, steps
 from simulator import Costs, Kernel, Simulation
 
-from trace_analyzer.replay import changes
+from trace_analyzer.replay import changes, recording
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.graph import CALL, EXECUTION, GAP, HAND_OVER, LATENCY, QUEUE, RETURN, THREAD
 from trace_analyzer.replay.prediction import Replay
-from trace_analyzer.replay.recording import (
-    ALLOCATION,
-    COMPILATION,
-    COMPUTING,
-    DATA,
-    DISPATCH,
-    HOST_PARTS,
-    PYTHON,
-    RUNTIME,
-    UNKNOWN,
-    Flags,
-    Ints,
-)
 from trace_analyzer.replay.weights import Floats, NotApplicable, NothingToChange, Weights, infinite_cpu, infinite_gpu
 
 pytestmark = pytest.mark.slow
@@ -81,20 +68,20 @@ def program() -> Replay:
     return Replay.of(LazyReport.on(steps(simulation, main, step).json().encode(), device=0), 0)
 
 
-def calls(replay: Replay, *names: str) -> Flags:
+def calls(replay: Replay, *names: str) -> recording.Flags:
     """Return which calls have these names."""
     events = replay._report.tables["host_events"].get_column("name").cast(str).to_list()
     return np.array([events[event] in names for event in replay.graph.recorded.calls.event])
 
 
-def of_calls(replay: Replay, kind: int, *names: str) -> Flags:
+def of_calls(replay: Replay, kind: int, *names: str) -> recording.Flags:
     """Return which edges of a kind belong to calls of these names."""
     own = replay.graph.kind == kind
     own[own] = calls(replay, *names)[replay.graph.ref[own]]
     return own
 
 
-def of_activities(replay: Replay, kind: int, chosen: Flags) -> Flags:
+def of_activities(replay: Replay, kind: int, chosen: recording.Flags) -> recording.Flags:
     """Return which edges of a kind belong to the chosen activities."""
     own = replay.graph.kind == kind
     own[own] = chosen[replay.graph.ref[own]]
@@ -106,12 +93,12 @@ def column(replay: Replay, name: str) -> list[object]:
     return replay.known.table.get_column(name).to_list()
 
 
-def having(replay: Replay, name: str, *values: object) -> Flags:
+def having(replay: Replay, name: str, *values: object) -> recording.Flags:
     """Return which activities have one of the values in a column."""
     return np.array([value in values for value in column(replay, name)])
 
 
-def pageable(replay: Replay) -> Flags:
+def pageable(replay: Replay) -> recording.Flags:
     return replay.graph.recorded.activities.pageable
 
 
@@ -120,14 +107,14 @@ def weighed(replay: Replay, *changes: Change) -> tuple[Weights, Weights]:
     return replay.weights(()), replay.weights(changes)
 
 
-def same(before: Floats, after: Floats, besides: Flags | None = None) -> bool:
+def same(before: Floats, after: Floats, besides: recording.Flags | None = None) -> bool:
     """Return whether nothing else is changed."""
     return bool((before == after)[slice(None) if besides is None else ~besides].all())
 
 
 def kept_parts(before: Weights, after: Weights, *changed: int) -> bool:
     """Return whether the other parts of the threads' time are as they were."""
-    rest = [part for part in range(len(HOST_PARTS)) if part not in changed]
+    rest = [part for part in range(len(recording.HOST_PARTS)) if part not in changed]
     return same(before.parts[rest], after.parts[rest])
 
 
@@ -141,7 +128,9 @@ def test_the_program_has_something_for_every_change() -> None:
     for name in (*SYNCS, "cudaMalloc", "cudaFree", "cudaMemcpyAsync", "cudaLaunchKernel"):
         assert calls(program(), name).any()
     parts = program().weights(()).parts.sum(axis=1)
-    assert (parts[[DISPATCH, PYTHON, DATA, ALLOCATION, COMPILATION]] > 0).tolist() == [True, True, True, False, True]
+    assert (
+        parts[[recording.DISPATCH, recording.PYTHON, recording.DATA, recording.ALLOCATION, recording.COMPILATION]] > 0
+    ).tolist() == [True, True, True, False, True]
     assert 0 < program().scene.steady.sum() < program().graph.kind.size
 
 
@@ -223,14 +212,14 @@ def resizing(first: str, second: str) -> Replay:
 def test_a_graph_leaves_garbage_collection_and_long_work_on_the_cpu() -> None:
     replay = resizing("<built-in function collect>", "aten::_upsample_bilinear2d_aa")
     before, after = weighed(replay, Change("graphs"))
-    assert before.parts[HOST_PARTS.index("garbage-collection")].sum() == 5 * 2_000_000, (
+    assert before.parts[recording.HOST_PARTS.index("garbage-collection")].sum() == 5 * 2_000_000, (
         "the replay begins with the first launch"
     )
-    assert before.parts[COMPUTING].sum() == 5 * 3_000_000
-    assert kept_parts(before, after, DISPATCH, PYTHON, UNKNOWN, RUNTIME)
+    assert before.parts[recording.COMPUTING].sum() == 5 * 3_000_000
+    assert kept_parts(before, after, recording.DISPATCH, recording.PYTHON, recording.UNKNOWN, recording.RUNTIME)
     assert replay.predict((Change("graphs"),)).step_ns >= 5_000_000
     python_only = resizing("train.py(3): forward", "aten::view")
-    assert python_only.weights(()).parts[HOST_PARTS.index("garbage-collection")].sum() == 0
+    assert python_only.weights(()).parts[recording.HOST_PARTS.index("garbage-collection")].sum() == 0
 
 
 def test_an_operator_that_launches_does_not_compute_on_the_cpu() -> None:
@@ -240,8 +229,8 @@ def test_an_operator_that_launches_does_not_compute_on_the_cpu() -> None:
         for n in range(6)
     ]  # fmt: skip
     parts = Replay.of(analysed(rows), 0).weights(()).parts
-    assert parts[COMPUTING].sum() == 0
-    assert parts[DISPATCH].sum() > 20_000_000
+    assert parts[recording.COMPUTING].sum() == 0
+    assert parts[recording.DISPATCH].sum() > 20_000_000
 
 
 def test_a_graph_takes_the_launches_of_steady_steps_and_leaves_data_waits_allocations_and_loading(
@@ -255,12 +244,12 @@ def test_a_graph_takes_the_launches_of_steady_steps_and_leaves_data_waits_alloca
     before, after = weighed(replay, Change("graphs"))
     thread = np.flatnonzero(graph.kind == THREAD)
     inside, outside = graph.ref[thread[steady[thread]]], graph.ref[thread[~steady[thread]]]
-    for part in (DISPATCH, PYTHON, UNKNOWN, RUNTIME):
+    for part in (recording.DISPATCH, recording.PYTHON, recording.UNKNOWN, recording.RUNTIME):
         assert after.parts[part, inside].max() == 0
-    for part in (DISPATCH, PYTHON, COMPILATION):
+    for part in (recording.DISPATCH, recording.PYTHON, recording.COMPILATION):
         assert before.parts[part, inside].sum() > 0
     assert same(before.parts[:, outside], after.parts[:, outside])
-    assert kept_parts(before, after, DISPATCH, PYTHON, UNKNOWN, RUNTIME)
+    assert kept_parts(before, after, recording.DISPATCH, recording.PYTHON, recording.UNKNOWN, recording.RUNTIME)
     queued = of_calls(replay, CALL, "cudaLaunchKernel", "cudaMemcpyAsync", "cudaEventRecord", "cudaStreamWaitEvent")
     blocking = np.zeros(graph.recorded.calls.start.size, dtype=bool)
     blocking[graph.ref[of_calls(replay, RETURN, "cudaMemcpyAsync")]] = True
@@ -337,9 +326,9 @@ def test_a_step_takes_no_less_than_the_most_of_what_runs_beside_it() -> None:
 
 
 ONCE = {
-    None: (("cudaMalloc", "cudaFree"), COMPILATION, True),
+    None: (("cudaMalloc", "cudaFree"), recording.COMPILATION, True),
     "allocation": (("cudaMalloc", "cudaFree"), None, False),
-    "compilation": ((), COMPILATION, True),
+    "compilation": ((), recording.COMPILATION, True),
 }
 
 
@@ -473,8 +462,8 @@ def test_a_bigger_batch_grows_work_by_waves_loading_and_copies_in_proportion_and
     replay = program()
     prefetched = replay.weights((Change("prefetch", {"workers": 4.0}),))
     before, after = weighed(replay, Change("batch", {"times": 2.0}))
-    assert after.parts[DATA] == pytest.approx(2 * before.parts[DATA])
-    assert kept_parts(before, after, DATA)
+    assert after.parts[recording.DATA] == pytest.approx(2 * before.parts[recording.DATA])
+    assert kept_parts(before, after, recording.DATA)
     calls, recorded = replay.graph.recorded.calls, replay.graph.recorded.activities
     staging = np.zeros(calls.start.size, dtype=bool)
     staging[recorded.call[recorded.pageable]] = True
@@ -487,7 +476,7 @@ def test_a_bigger_batch_grows_work_by_waves_loading_and_copies_in_proportion_and
     updates = having(replay, "operator", "aten::_fused_adamw_")
     kernels = having(replay, "kind", "kernel")
     runs = replay.graph.kind == EXECUTION
-    ref: Ints = replay.graph.ref[runs]
+    ref: recording.Ints = replay.graph.ref[runs]
     grown = after.device[runs] / np.maximum(before.device[runs], 1)
     assert (grown[updates[ref]] == 1).all()
     assert (grown[kernels[ref]] > 1.5).any()

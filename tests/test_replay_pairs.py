@@ -7,22 +7,8 @@ import pytest
 from lazy_report import LazyReport
 from replay_pairs import PAIRS, VARIED
 
+from trace_analyzer.replay import graph
 from trace_analyzer.replay.changes import CHANGES, Change
-from trace_analyzer.replay.graph import (
-    CALL,
-    CONTENTION,
-    EDGES,
-    EXECUTION,
-    GAP,
-    HAND_OVER,
-    LATENCY,
-    QUEUE,
-    RETURN,
-    SPIN,
-    STAGING,
-    THREAD,
-    WAIT,
-)
 from trace_analyzer.replay.outcomes import BEST_CASES
 from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.refusals import refusal
@@ -35,8 +21,8 @@ every_pair = pytest.mark.parametrize("name", PAIRS)
 
 # The pair that shows that an edge is needed.
 NEEDED = {
-    EXECUTION: "gpu", THREAD: "cpu", CALL: "cpu", LATENCY: "returns", GAP: "gpu", WAIT: "communication", RETURN: "returns", SPIN: "polling",
-    HAND_OVER: "hand-over", QUEUE: "queue", CONTENTION: "contention", STAGING: "staging",
+    graph.EXECUTION: "gpu", graph.THREAD: "cpu", graph.CALL: "cpu", graph.LATENCY: "returns", graph.GAP: "gpu", graph.WAIT: "communication", graph.RETURN: "returns", graph.SPIN: "polling",
+    graph.HAND_OVER: "hand-over", graph.QUEUE: "queue", graph.CONTENTION: "contention", graph.STAGING: "staging",
 }  # fmt: skip
 
 
@@ -61,7 +47,7 @@ SPED_UP = {
 
 
 def test_every_edge_has_a_pair_that_needs_it() -> None:
-    assert sorted(NEEDED) == list(range(len(EDGES)))
+    assert sorted(NEEDED) == list(range(len(graph.EDGES)))
     assert set(NEEDED.values()) <= set(PAIRS)
 
 

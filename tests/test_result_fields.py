@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 import trace_analyzer
-from trace_analyzer.json_types import doc_of, field_docs
-from trace_analyzer.results import Result
+from trace_analyzer import json_types, results
 
 RESULTS = [
     value
     for name in dir(trace_analyzer)
-    if isinstance(value := getattr(trace_analyzer, name), type) and issubclass(value, Result)
+    if isinstance(value := getattr(trace_analyzer, name), type) and issubclass(value, results.Result)
 ]
 IN_DOCSTRING = {"Report": {"tables", "declared"}}
 """Fields that are no part of the JSON report, whose sentences in the docstring tell more than one line could."""
@@ -39,7 +38,7 @@ def test_every_field_has_a_sentence(result: type) -> None:
         f"{each.__name__}.{field.name}"
         for each in reached
         for field in dataclasses.fields(each)
-        if not field_docs(each).get(field.name, "").endswith((".", ":"))
+        if not json_types.field_docs(each).get(field.name, "").endswith((".", ":"))
         and field.name not in IN_DOCSTRING.get(each.__name__, ())
     ]
     assert result in reached
@@ -54,17 +53,11 @@ def test_a_field_without_a_sentence_is_seen() -> None:
         with_one: typing.Annotated[int, "A number."]
         without: int
 
-    assert field_docs(Pair) == {"with_one": "A number."}
-    assert doc_of(int) == ""
+    assert json_types.field_docs(Pair) == {"with_one": "A number."}
+    assert json_types.doc_of(int) == ""
 
 
 def test_results_are_those_of_all_verbs() -> None:
     assert {result.__name__ for result in RESULTS} == {
-        "Comparison",
-        "Explanation",
-        "JobReport",
-        "Memory",
-        "Report",
-        "Scaling",
-        "WhatIf",
-    }
+        "Comparison", "Explanation", "JobReport", "Memory", "Report", "Scaling", "WhatIf",
+    }  # fmt: skip

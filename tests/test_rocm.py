@@ -14,14 +14,9 @@ from trace_analyzer.ingest import Trace, load, rocm
 
 MARK = "aten::mm, seq = 3, op_id = 8, sizes = [[2, 4], []]"
 _STRINGS = [
-    "",
-    "hipLaunchKernel",
-    "hipMemcpyAsync",
-    "HIP_RUNTIME_API",
-    "MARKER_CORE_RANGE_API",
-    "MEMORY_COPY_HOST_TO_DEVICE",
-    "roctxRangePush",
-]
+    "", "hipLaunchKernel", "hipMemcpyAsync", "HIP_RUNTIME_API", "MARKER_CORE_RANGE_API",
+    "MEMORY_COPY_HOST_TO_DEVICE", "roctxRangePush",
+]  # fmt: skip
 ROCPD = f"""
 CREATE TABLE rocpd_string_u1 (id, string);
 CREATE TABLE rocpd_info_process_u1 (id, pid); INSERT INTO rocpd_info_process_u1 VALUES (1, 77);

@@ -11,25 +11,20 @@ from compare_sides import Program
 from conftest import CORPUS
 from simulator import Stream, Thread
 
-from trace_analyzer.cli import main
-from trace_analyzer.compare import judgement
-from trace_analyzer.compare.judgement import InputChange
-from trace_analyzer.compare.profiles import profile_of
+from trace_analyzer import cli, errors, pipeline, report
+from trace_analyzer.compare import judgement, profiles
 from trace_analyzer.compare.scaling import _batches, scaling
 from trace_analyzer.documents.comparison import scaling_chart
-from trace_analyzer.errors import UsageError
-from trace_analyzer.pipeline import analyze
-from trace_analyzer.report import Report
 
 PAIRS = CORPUS.parent / "pairs"
 FIXED_NS, ITEM_NS = 5_000, 400
 
 
 @cache
-def at(batch: int, host_ns: int = 100_000) -> Report:
+def at(batch: int, host_ns: int = 100_000) -> report.Report:
     """Analyse a program whose matmul takes this time per batch, on a host that needs this time per operator."""
     program = Program(batch=batch, mm_ns=FIXED_NS + ITEM_NS * batch, norm_ns=5_000, add_ns=5_000, host_ns=host_ns)
-    return analyze(program.trace())
+    return pipeline.analyze(program.trace())
 
 
 @pytest.mark.slow
@@ -58,7 +53,7 @@ def test_one_time_work_is_no_part_of_a_step() -> None:
         thread.malloc(500_000)
 
     program = Program(batch=64, mm_ns=FIXED_NS + ITEM_NS * 64, norm_ns=5_000, add_ns=5_000, host_ns=100_000)
-    cold = scaling(at(16), analyze(program.faster(extra=allocates).trace())).points[1]
+    cold = scaling(at(16), pipeline.analyze(program.faster(extra=allocates).trace())).points[1]
     warm = scaling(at(16), at(64)).points[1]
     assert cold.step_ns == pytest.approx(warm.step_ns, rel=0.05)
 
@@ -77,14 +72,14 @@ def test_what_is_refused() -> None:
     assert "do not differ" in str(scaling(at(16), at(16)).reason)
     other = next((Path(__file__).parents[1] / "sample_traces").glob("*communication_coll*"))
     assert scaling(at(16), other).status == "refused"
-    with pytest.raises(UsageError):
+    with pytest.raises(errors.UsageError):
         scaling(at(16))
 
 
 @pytest.mark.slow
 def test_sizes_that_padding_changes_are_no_batches() -> None:
     """Check that two recordings of one batch, padded to lengths of 48 and 49, show nothing about the batch."""
-    padded = scaling(*(analyze(Program(batch=size).trace()) for size in (48, 49)))
+    padded = scaling(*(pipeline.analyze(Program(batch=size).trace()) for size in (48, 49)))
     assert padded.status == "refused"
     assert "from 48 to 49 only" in str(padded.reason)
 
@@ -95,12 +90,12 @@ def test_the_command(tmp_path: Path) -> None:
         program = Program(batch=batch, mm_ns=FIXED_NS + ITEM_NS * batch, norm_ns=5_000, add_ns=5_000, host_ns=100_000)
         (tmp_path / f"{batch}.json").write_bytes(program.trace())
     traces = [str(tmp_path / "16.json"), str(tmp_path / "64.json")]
-    run = CliRunner().invoke(main, ["scaling", *traces, "--format", "json", "--plot", str(tmp_path / "plot.html")])
+    run = CliRunner().invoke(cli.main, ["scaling", *traces, "--format", "json", "--plot", str(tmp_path / "plot.html")])
     assert run.exit_code == 0, run.stderr
     assert json.loads(run.stdout)["overhead_is_proven"] is True
     assert 'data-plot="times-0"' in (tmp_path / "plot.html").read_text()
-    assert CliRunner().invoke(main, ["scaling", traces[0]]).exit_code == 2
-    refused = CliRunner().invoke(main, ["scaling", traces[0], traces[0]])
+    assert CliRunner().invoke(cli.main, ["scaling", traces[0]]).exit_code == 2
+    refused = CliRunner().invoke(cli.main, ["scaling", traces[0], traces[0]])
     assert (refused.exit_code, refused.output.count("Not scaled")) == (2, 1)
 
 
@@ -119,16 +114,16 @@ def test_a_real_series() -> None:
 @pytest.mark.slow
 def test_a_batch_recorded_twice_with_other_padding_does_not_hide_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """More calls change by padding, and between two traces of one batch, than by the batch."""
-    sides = [profile_of(at(batch)) for batch in (2, 128)]
+    sides = [profiles.profile_of(at(batch)) for batch in (2, 128)]
     first, again = sides[0], dataclasses.replace(sides[0], path="again")
-    padded = [InputChange(48, 49, 41)]
-    changes = {id(again): padded, id(sides[1]): [InputChange(2, 128, 65), InputChange(48, 128, 25)]}
+    padded = [judgement.InputChange(48, 49, 41)]
+    changes = {id(again): padded, id(sides[1]): [judgement.InputChange(2, 128, 65), judgement.InputChange(48, 128, 25)]}
     monkeypatch.setattr(judgement, "input_changes", lambda before, after: changes[id(after)])
     assert _batches([first, again, sides[1]])[0] == [2, 2, 128]
     assert _batches([first, again])[0] == [48, 49]
 
 
 def test_a_refused_series_names_the_traces() -> None:
-    one = dataclasses.replace(profile_of(at(2)), path="one.json")
+    one = dataclasses.replace(profiles.profile_of(at(2)), path="one.json")
     cold = dataclasses.replace(one, path="cold.json", facts=dataclasses.replace(one.facts, cold=True))
     assert "all steps of cold.json are a cold start, and those of one.json are not" in str(scaling(one, cold).reason)

@@ -6,11 +6,10 @@ import polars as pl
 import pytest
 from report_factory import gpu_report
 
+from trace_analyzer import analysis, registry
 from trace_analyzer.allocator import trace as allocator
 from trace_analyzer.analyses.idle import CAUSES, cause_table
 from trace_analyzer.analyses.operators import launch_counts
-from trace_analyzer.analysis import Analysis
-from trace_analyzer.registry import ANALYSES, SECTIONS, TABLES
 from trace_analyzer.render.declared import row_section, section_rows, table_section
 from trace_analyzer.render.documents import to_markdown
 from trace_analyzer.render.html.cells import Listing
@@ -28,8 +27,8 @@ OF_REPORT = [
     for value in vars(module).values()
     if isinstance(value, Section)
 ]
-OF_TABLES = list(SECTIONS.values())
-SCHEMAS = {table.name: table.schema for table in TABLES}
+OF_TABLES = list(registry.SECTIONS.values())
+SCHEMAS = {table.name: table.schema for table in registry.TABLES}
 
 
 @pytest.mark.parametrize("section", OF_TABLES, ids=lambda section: section.key)
@@ -61,7 +60,7 @@ def test_keys_of_sections_differ() -> None:
 
 
 def test_a_section_shows_the_table_of_its_analysis_in_words_that_there_are() -> None:
-    placed = [(made.table.name, made.placed) for made in ANALYSES if isinstance(made, Analysis)]
+    placed = [(made.table.name, made.placed) for made in registry.ANALYSES if isinstance(made, analysis.Analysis)]
     assert {section.table for name, sections in placed for section in sections if section.table != name} == set()
     named = {
         shown.phrase
@@ -76,7 +75,7 @@ def test_rows_of_a_section_have_its_values_and_stand_in_its_order() -> None:
     table = pl.DataFrame(
         {"by": ["module", "module", "phase", "module"], "key": ["a", None, "b", "c"], "idle_ns": [1, 2, 3, 4]}
     )
-    assert section_rows(SECTIONS["idle-module"], table).rows() == [("module", "c", 4), ("module", "a", 1)]
+    assert section_rows(registry.SECTIONS["idle-module"], table).rows() == [("module", "c", 4), ("module", "a", 1)]
 
 
 def test_a_column_without_any_value_is_left_out() -> None:

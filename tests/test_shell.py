@@ -14,8 +14,7 @@ from click.shell_completion import BashComplete
 from click.testing import CliRunner
 from commands import ROOT, environment, ran
 
-from trace_analyzer.cli import VERBS, main, outputs
-from trace_analyzer.cli.record import SHELLS, VARIABLE
+from trace_analyzer.cli import VERBS, main, outputs, record
 
 MAN = ROOT / "docs" / "analyze.1"
 
@@ -23,7 +22,7 @@ MAN = ROOT / "docs" / "analyze.1"
 def completions(line: str) -> set[str]:
     """Return what completes the last word: words, ``file`` where files do."""
     *words, last = shlex.split(line + "|")
-    completer = BashComplete(main, {}, "analyze", VARIABLE)
+    completer = BashComplete(main, {}, "analyze", record.VARIABLE)
     items = completer.get_completions(words[1:], last.removesuffix("|"))
     return {item.value if item.type == "plain" else item.type for item in items}
 
@@ -53,11 +52,11 @@ def test_options_words_and_files_are_completed() -> None:
         assert completions(f"analyze {line}") == {"file"}, line
 
 
-@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("shell", record.SHELLS)
 def test_the_script_is_one_that_the_shell_takes(shell: str, tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["completion", shell])
     assert result.exit_code == 0
-    assert VARIABLE in result.stdout
+    assert record.VARIABLE in result.stdout
     if (program := shutil.which(shell)) is not None:
         (tmp_path / "script").write_text(result.stdout, encoding="utf-8")
         check = subprocess.run([program, "-n", tmp_path / "script"], capture_output=True, text=True, check=False)
@@ -96,7 +95,7 @@ DRIVEN = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("shell", record.SHELLS)
 def test_the_shell_completes_a_word(shell: str, tmp_path: Path, command: dict[str, str]) -> None:
     program = shutil.which(shell)
     if program is None:

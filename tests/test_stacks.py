@@ -14,8 +14,7 @@ from trace_analyzer.analyses.chart_data import STACKS
 from trace_analyzer.frames.arrays import call_tree
 from trace_analyzer.ingest.tables import HOST_EVENTS as _HOST
 from trace_analyzer.pipeline import analyze
-from trace_analyzer.render.html import figures, html
-from trace_analyzer.render.html.tracks import packages
+from trace_analyzer.render.html import figures, html, tracks
 from trace_analyzer.render.names import frame_label
 from trace_analyzer.report import Report
 
@@ -151,7 +150,7 @@ def test_frames_have_the_colour_of_their_package_the_programs_own_first() -> Non
         ],
     )
     assert host.columns == events.columns
-    actual = packages(replace(report, tables={**report.tables, "host_events": host}))
+    actual = tracks.packages(replace(report, tables={**report.tables, "host_events": host}))
     of_package = {label: slot for slot, label in actual.labels.items()}
     assert set(of_package) == {"models", "train.py", "torch", "python", "compiled by Inductor"}
     assert {of_package["models"], of_package["train.py"]} <= actual.own

@@ -9,8 +9,7 @@ import polars as pl
 import pytest
 from kineto import A100, analysed, annotation, call, copy, flow, kernel, launch, launched, op, python, rows
 
-from trace_analyzer import analyze
-from trace_analyzer.errors import UsageError
+from trace_analyzer import analyze, errors
 from trace_analyzer.replay.whatif import whatif
 from trace_analyzer.report import Report
 
@@ -145,7 +144,7 @@ def test_a_step_or_all_of_it_can_be_asked_for() -> None:
     one, whole = (analysed(events, step=wanted).verdict.window for wanted in (2, "all"))
     assert (one.kind, one.intervals, one.steps) == ("step", ((320_000, 520_000),), (2,))
     assert (whole.kind, whole.intervals) == ("whole", ((20_000, 720_000),))
-    with pytest.raises(UsageError, match=r"step 9 .*: 0, 1, 2, 3"):
+    with pytest.raises(errors.UsageError, match=r"step 9 .*: 0, 1, 2, 3"):
         analysed(events, step=9)
 
 

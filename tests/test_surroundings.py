@@ -17,11 +17,7 @@ from click.testing import CliRunner
 from commands import COMMAND, command, environment, run_python
 from kineto import A100, kernel, launched, trace_bytes
 
-from trace_analyzer import analyze
-from trace_analyzer.cli import main
-from trace_analyzer.errors import ForkedError
-from trace_analyzer.files import Outputs, write_bytes
-from trace_analyzer.units import printable
+from trace_analyzer import analyze, cli, errors, files, units
 
 SOUND = trace_bytes([launched(f"k{t}", 20 * t + 1, 20 * t + 12, 4, t + 1) for t in range(10)], deviceProperties=[A100])
 BUG = "a bug in this program"
@@ -37,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def refused(*args: str, text: bytes = b"") -> str:
     """Return the one line with which the command refuses these arguments."""
-    result = CliRunner().invoke(main, args, input=text)
+    result = CliRunner().invoke(cli.main, args, input=text)
     assert (result.exit_code, result.stdout) == (2, ""), result.output
     assert BUG not in result.stderr
     assert "\\x" not in result.stderr
@@ -69,7 +65,7 @@ class TestPaths:
 
     def test_a_dangling_link_is_written_through(self, folder: Path) -> None:
         (folder / "link").symlink_to("new")
-        assert CliRunner().invoke(main, ["t.json", "--no-report", "-o", "link"]).exit_code == 0
+        assert CliRunner().invoke(cli.main, ["t.json", "--no-report", "-o", "link"]).exit_code == 0
         assert (folder / "link").is_symlink()
         assert (folder / "new").stat().st_size
 
@@ -87,7 +83,7 @@ class TestPaths:
 
         thread = threading.Thread(target=reader)
         thread.start()
-        write_bytes(folder / "pipe", b"x" * 300_000)
+        files.write_bytes(folder / "pipe", b"x" * 300_000)
         thread.join()
         assert read == [b"x" * 300_000]
 
@@ -110,7 +106,7 @@ class TestPaths:
     def test_a_name_that_is_not_utf_8(self, folder: Path, form: str) -> None:
         name = os.fsdecode(b"caf\xe9 \xff.json")
         (folder / name).write_bytes(SOUND)
-        result = CliRunner().invoke(main, [name, "--format", form, "-o", "out", "--tables", "tables"])
+        result = CliRunner().invoke(cli.main, [name, "--format", form, "-o", "out", "--tables", "tables"])
         assert (result.exit_code, BUG in result.stderr) == (0, False), result.stderr
         page = (folder / os.fsdecode(b"caf\xe9 \xff.report.html")).read_text(encoding="utf-8")
         assert r"caf\xe9 \xff.json" in page
@@ -118,7 +114,7 @@ class TestPaths:
         assert shown[form] in (folder / "out").read_text(encoding="utf-8")
 
     def test_the_bytes_of_a_name_stay_readable(self) -> None:
-        assert printable(os.fsdecode(b"caf\xe9")) == r"caf\xe9"
+        assert units.printable(os.fsdecode(b"caf\xe9")) == r"caf\xe9"
 
 
 @pytest.mark.slow
@@ -238,7 +234,7 @@ def test_a_fork_works_or_says_at_once_that_it_cannot(folder: Path, before: str, 
 
 @pytest.mark.slow
 def test_the_process_that_forks_goes_on(folder: Path) -> None:
-    assert issubclass(ForkedError, Exception)
+    assert issubclass(errors.ForkedError, Exception)
     analyze(folder / "t.json")
     assert os.waitstatus_to_exitcode(os.waitpid(os.posix_spawn("/bin/true", ["true"], os.environ), 0)[1]) == 0
     assert analyze(folder / "t.json").trace.event_count == 20
@@ -249,7 +245,7 @@ class TestOutputs:
         (tmp_path / "a").write_text("old")
 
         def fail() -> None:
-            with Outputs() as outputs:
+            with files.Outputs() as outputs:
                 outputs.make_folder(tmp_path / "new" / "inner")
                 for name in ("a", "new/inner/b"):
                     with outputs.open(tmp_path / name) as file:
@@ -262,8 +258,8 @@ class TestOutputs:
         assert (tmp_path / "a").read_text() == "old"
 
     def test_two_at_a_time_do_not_disturb_each_other(self, tmp_path: Path) -> None:
-        with Outputs() as one:
-            with pytest.raises(ZeroDivisionError), Outputs() as other, other.open(tmp_path / "b"):
+        with files.Outputs() as one:
+            with pytest.raises(ZeroDivisionError), files.Outputs() as other, other.open(tmp_path / "b"):
                 raise ZeroDivisionError
             with one.open(tmp_path / "a") as file:
                 file.write(b"1")
@@ -288,7 +284,7 @@ def test_no_output_holds_what_acts(folder: Path, form: str) -> None:
     import zlib
 
     (folder / f"x{ACTIVE.replace('/', '')}.json").write_bytes(with_active_names())
-    result = CliRunner().invoke(main, [f"x{ACTIVE}.json", "--format", form, "--report", "r.html"])
+    result = CliRunner().invoke(cli.main, [f"x{ACTIVE}.json", "--format", form, "--report", "r.html"])
     assert result.exit_code == 0, result.stderr
     page = (folder / "r.html").read_text(encoding="utf-8")
     packed = re.findall(r'<script type="text/plain" id="events">([^<]+)<', page)[0]

@@ -11,17 +11,11 @@ from kineto import analysed, annotation, call, copy, kernel, launched, op
 from report_factory import empty_report, gpu_report
 from text_reports import STATUSES, all_reports, report_saying
 
-from trace_analyzer import analyze, units, vocabulary
-from trace_analyzer.analysis import LazyTables
-from trace_analyzer.errors import Note
-from trace_analyzer.render import layout, phrasing
+from trace_analyzer import analysis, analyze, errors, units, vocabulary
+from trace_analyzer.render import layout, names, phrasing, row_phrases
 from trace_analyzer.render.documents import to_markdown
-from trace_analyzer.render.names import kernel_label
-from trace_analyzer.render.row_phrases import code_line, first_place
 from trace_analyzer.render.terminal import summary
-from trace_analyzer.report import Advice, Report, Saving, summaries
-from trace_analyzer.report.devices import GroupTime
-from trace_analyzer.units import cell_width
+from trace_analyzer.report import Advice, Report, Saving, devices, summaries
 
 ALL = Saving(1, 1, 1, 1, has_steps=False)
 WIDTHS = (40, 41, 60, 79, 80, 91, 92, 100, 120, 140, 160, 200)
@@ -45,7 +39,7 @@ HOSTILE = {
 @pytest.mark.parametrize("verbose", [False, True])
 def test_no_line_is_wider_than_asked(name: str, width: int, verbose: bool) -> None:
     lines = summary(all_reports()[name], width, verbose=verbose).splitlines()
-    assert max(map(cell_width, lines)) <= width
+    assert max(map(units.cell_width, lines)) <= width
 
 
 @pytest.mark.sampled
@@ -55,7 +49,7 @@ def test_no_line_is_wider_than_asked(name: str, width: int, verbose: bool) -> No
 def test_hostile_text_stays_text_within_the_width(text: str, width: int, verbose: bool) -> None:
     printed = summary(report_saying(text), width, verbose=verbose)
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\u200b-\u200f]", printed)
-    assert all(cell_width(line) <= width for line in printed.split("\n"))
+    assert all(units.cell_width(line) <= width for line in printed.split("\n"))
 
 
 def test_an_escape_is_shown_not_obeyed() -> None:
@@ -69,9 +63,9 @@ def test_tables_that_are_not_shown_are_not_made() -> None:
     report = gpu_report()
     seen = {"kernels", "devices", *(declared.table.name for declared in report.declared)}
     unseen = {name: make for name in report.tables if name not in seen}
-    lazy = replace(report, tables=LazyTables({**report.tables, **unseen}))
+    lazy = replace(report, tables=analysis.LazyTables({**report.tables, **unseen}))
     assert summary(lazy, verbose=True) == summary(report, verbose=True)
-    assert summary(replace(report, tables=LazyTables(dict.fromkeys(report.tables, make)))) == summary(report)
+    assert summary(replace(report, tables=analysis.LazyTables(dict.fromkeys(report.tables, make)))) == summary(report)
 
 
 @pytest.mark.parametrize("name", all_reports())
@@ -135,7 +129,7 @@ def test_advice_is_a_title_one_line_of_code_and_a_whole_place() -> None:
     ],
 )
 def test_one_line_of_code_says_what_to_write(code: str, width: int, line: str) -> None:
-    assert code_line(code, width) == line
+    assert row_phrases.code_line(code, width) == line
 
 
 @pytest.mark.parametrize(
@@ -181,14 +175,10 @@ def test_a_unit_fits_the_rounded_value(write: Callable[[float], str], value: flo
 @pytest.mark.parametrize(
     ("ratio", "text"),
     [
-        (None, "–"),
-        (1, "1 ×"),
-        (2.54, "2.54 ×"),
-        (381.4, "381 ×"),
-        (1390, "1,390 ×"),
+        (None, "–"), (1, "1 ×"), (2.54, "2.54 ×"), (381.4, "381 ×"), (1390, "1,390 ×"),
         (14_875_395_601.0, "over 100,000 ×"),
     ],
-)
+)  # fmt: skip
 def test_how_much_less_a_group_computes(ratio: float | None, text: str) -> None:
     assert units.factor(ratio) == text
 
@@ -225,7 +215,7 @@ def test_without_a_regime_it_says_what_was_found_and_what_to_record(status: str)
 
 
 def test_warnings_come_before_remarks() -> None:
-    notes = (*(Note(f"n{i}", "info", f"remark {i}") for i in range(4)), Note("w", "warning", "mind this"))
+    notes = (*(errors.Note(f"n{i}", "info", f"remark {i}") for i in range(4)), errors.Note("w", "warning", "mind this"))
     report = replace(gpu_report(), notes=notes)
     whole = summary(report, verbose=True)
     assert whole.index("! mind this") < whole.index("remark 0") < whole.index("remark 3")
@@ -235,7 +225,7 @@ def test_warnings_come_before_remarks() -> None:
 
 def test_a_long_note_ends_where_a_clause_does_and_not_within_a_name() -> None:
     report = replace(
-        gpu_report(), notes=(Note("w", "warning", f"it was late: f({'long*, ' * 40}int) ran; wait for it"),)
+        gpu_report(), notes=(errors.Note("w", "warning", f"it was late: f({'long*, ' * 40}int) ran; wait for it"),)
     )
     assert "Note    it was late (-v)\n" in summary(report)
 
@@ -272,8 +262,8 @@ def test_a_second_device_is_summed_up() -> None:
     ],
 )
 def test_kernel_names_keep_what_tells_them_apart(name: str, cells: int, label: str) -> None:
-    assert kernel_label(name, cells) == label
-    assert cell_width(label) <= cells
+    assert names.kernel_label(name, cells) == label
+    assert units.cell_width(label) <= cells
 
 
 @pytest.mark.parametrize(
@@ -389,7 +379,7 @@ def test_a_mfu_is_an_interval_where_work_is_unknown() -> None:
     device = replace(gpu_report().devices[0], flop_time_ratio=0.07, mfu=0.00042, mfu_at_most=0.35)
     assert phrasing.known_work(replace(device, mfu_at_most=0.08)).endswith("MFU at most 8.0 %"), "it is low"
     unknown = "MFU not known: only 3.0 % of the time of matmuls and convolutions has known FLOP"
-    products = GroupTime(
+    products = devices.GroupTime(
         group="matmul", kernel_count=9, time_ns=900, time_ratio=0.9, flop=1.0, flop_ratio=None, achieved_flop_per_s=None,
         slower_ratio=None, known_ratio=0.03, article_flop_ratio=None, article_time_ratio=None,
     )  # fmt: skip
@@ -423,4 +413,4 @@ def test_code_that_held_up_the_device_for_nothing_is_not_named() -> None:
 )
 def test_a_place_shortens_long_names_of_kernels_and_no_paths(where: str, place: str) -> None:
     item = Advice(title="Change it", why="", where=where, code="", saves_ns_at_most=1, how_bound="", saving=ALL)
-    assert first_place(item, 200) == place
+    assert row_phrases.first_place(item, 200) == place

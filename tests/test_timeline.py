@@ -9,14 +9,12 @@ import pytest
 from click.testing import CliRunner
 from report_factory import gpu_report
 
-from trace_analyzer import ingest, pipeline
-from trace_analyzer.cli import main
+from trace_analyzer import cli, ingest, pipeline, vocabulary
 from trace_analyzer.render import html
 from trace_analyzer.render.html.timeline import EVERYTHING, LADDER, kept, payload, timeline_columns
 from trace_analyzer.render.html.tracks import UNCAUSED
 from trace_analyzer.replay.weights import LABELS
 from trace_analyzer.report import Report
-from trace_analyzer.vocabulary import PARTS
 
 
 def uneven_report(kernels: int) -> Report:
@@ -91,10 +89,10 @@ def test_the_command_keeps_a_report_small_or_says_that_it_cannot(
     monkeypatch.setattr(pipeline, "report_of", lambda *_, **__: LARGE)
     path = tmp_path / "small.html"
     limit = (len(html.html(LARGE).encode()) - 8_000) / 1e6
-    reported = CliRunner().invoke(main, ["t.json", "--report", str(path), "--max-report-mb", f"{limit:.4f}"])
+    reported = CliRunner().invoke(cli.main, ["t.json", "--report", str(path), "--max-report-mb", f"{limit:.4f}"])
     assert path.stat().st_size <= limit * 1e6
     assert "--max-report-mb" not in reported.stderr
-    reported = CliRunner().invoke(main, ["t.json", "--report", str(path), "--max-report-mb", "0.1"])
+    reported = CliRunner().invoke(cli.main, ["t.json", "--report", str(path), "--max-report-mb", "0.1"])
     assert "--max-report-mb 0.1: the report takes" in reported.stderr
 
 
@@ -130,4 +128,4 @@ def test_the_critical_path_is_a_row_of_the_device_that_knows_what_each_stretch_b
 
 
 def test_every_cause_on_a_critical_path_has_a_colour() -> None:
-    assert {UNCAUSED.get(label, label) for label in LABELS} <= set(PARTS)
+    assert {UNCAUSED.get(label, label) for label in LABELS} <= set(vocabulary.PARTS)

@@ -14,9 +14,8 @@ from conftest import corpus_rows
 from report_factory import HOSTILE, cpu_report, frame, frames, gpu_report, hostile_report
 from test_html_browser import KERNEL_NS, Browser
 
+from trace_analyzer import pipeline, registry
 from trace_analyzer.ingest.tables import HOST_EVENTS
-from trace_analyzer.pipeline import analyze
-from trace_analyzer.registry import TABLES
 from trace_analyzer.report import Report
 
 pytestmark = pages.pytestmark
@@ -28,14 +27,14 @@ SHIFT = 8  # Chromium's modifier bit
 
 
 def sample(name: str) -> Report:
-    return analyze(str(SAMPLES / f"{name}.json.gz"))
+    return pipeline.analyze(str(SAMPLES / f"{name}.json.gz"))
 
 
 def one_kernel_report() -> Report:
     """Return the report on a single kernel on a single device, without a recorded launch."""
     report = gpu_report(kernels=2)
     kernel = report.tables["activities"].head(1).with_columns(launch_id=pl.lit(None, pl.UInt32))
-    empty = {table.name: table.empty() for table in TABLES}
+    empty = {table.name: table.empty() for table in registry.TABLES}
     return replace(report, tables={**empty, "activities": kernel, "devices": report.tables["devices"]})
 
 

@@ -35,14 +35,10 @@ def unrecorded_ns(report: Report) -> int:
 @pytest.mark.parametrize(
     "wait",
     [
-        "cudaStreamSynchronize",
-        "cudaDeviceSynchronize",
-        "cudaEventSynchronize",
-        "hipStreamSynchronize",
-        "hipDeviceSynchronize",
-        "cuStreamSynchronize",
+        "cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "hipStreamSynchronize",
+        "hipDeviceSynchronize", "cuStreamSynchronize",
     ],
-)
+)  # fmt: skip
 def test_a_wait_that_outlasts_all_recorded_work_proves_work(wait: str) -> None:
     lost = analysed(*(event for number in range(6) for event in step(number, lost=True, wait=wait)))
     assert (lost.verdict.status, lost.verdict.regime, lost.verdict.confidence) == ("insufficient", None, "low")

@@ -49,15 +49,9 @@ TABLE = [
     (("latency", "device-gap"), OVERHEAD, "small-kernels"),
 ]  # fmt: skip
 IN_NO_GROUP = (
-    "other",
-    "earlier-work",
-    "time-slice",
-    "unrecorded-work",
-    "unlinked",
-    "unexplained",
-    "untraced",
+    "other", "earlier-work", "time-slice", "unrecorded-work", "unlinked", "unexplained", "untraced",
     "withheld",
-)
+)  # fmt: skip
 
 
 def parts_of(**ns: int) -> dict[str, int]:

@@ -22,10 +22,8 @@ import trace_analyzer as ta
 from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.cli import main
 from trace_analyzer.documents.whatif import _headline
+from trace_analyzer.replay import outcomes, prediction, weights
 from trace_analyzer.replay.changes import CHANGES, Change
-from trace_analyzer.replay.outcomes import Identity, Prediction
-from trace_analyzer.replay.prediction import Replay
-from trace_analyzer.replay.weights import NotApplicable
 from trace_analyzer.replay.whatif import Skipped, WhatIf, changes_of, whatif
 from trace_analyzer.vocabulary import CHANGE_PARTS, PART_OPTION
 
@@ -315,7 +313,7 @@ def test_no_graph_is_estimated_of_a_cold_start() -> None:
 
 
 def test_a_change_that_is_explained_with_another_only_is_called_so() -> None:
-    text = WhatIf("ok", None, 0, 0, 1.0, changes_of(warm=True), predicted=Prediction(1, 1, 1), replay=Identity(1, 0, 0, 0),
+    text = WhatIf("ok", None, 0, 0, 1.0, changes_of(warm=True), predicted=outcomes.Prediction(1, 1, 1), replay=outcomes.Identity(1, 0, 0, 0),
                   cpu_floor_ns=1, device_floor_ns=1, skipped=(Skipped("warm", {}, "why", is_applied=True),)).summary()  # fmt: skip
     assert "Not estimated alone: why." in text
 
@@ -335,7 +333,7 @@ def test_a_batch_for_which_libraries_choose_other_kernels_is_refused_where_these
     assert by_far.status == "refused"
     assert "libraries choose for another batch, decides" in (by_far.reason or "")
     assert twice.status == "ok"
-    fast = Replay.of(launching, 0).outcome((Change("batch", {"times": 2.0}).towards("high"),)).step_ns
+    fast = prediction.Replay.of(launching, 0).outcome((Change("batch", {"times": 2.0}).towards("high"),)).step_ns
     assert twice.predicted.low_ns < twice.predicted.step_ns <= fast < twice.predicted.high_ns
 
 
@@ -358,11 +356,11 @@ def test_a_smaller_batch_takes_between_as_long_and_in_proportion() -> None:
         k.launched("ampere_sgemm_128x64_tn", 10 * i, 20 + 100 * i, 100, i + 1, grid=[8, 1, 1], block=[256, 1, 1])
         for i in range(60)
     ]
-    limited = Replay.of(k.analysed(products, devices=[k.A100]), 0)
+    limited = prediction.Replay.of(k.analysed(products, devices=[k.A100]), 0)
     then = limited.predict((Change("batch", {"times": 0.75}),))
     assert then.low_ns < 0.76 * limited.identity.step_ns
     assert then.high_ns > limited.identity.step_ns
-    with pytest.raises(NotApplicable, match="libraries choose"):
+    with pytest.raises(weights.NotApplicable, match="libraries choose"):
         limited.predict((Change("batch", {"times": 0.25}),))
 
 
@@ -387,9 +385,9 @@ def test_a_batch_is_predicted_with_the_multiprocessors_of_the_report(
     header = k.trace_bytes(kernels, deviceProperties=[{**k.A100, **changed}])
     lazy = LazyReport.on(header, **options)
     assert lazy.devices[0].sm_count == sm_count
-    replay, twice = Replay.of(lazy, 0), (Change("batch", {"times": 2.0}),)
+    replay, twice = prediction.Replay.of(lazy, 0), (Change("batch", {"times": 2.0}),)
     if sm_count is None:
-        with pytest.raises(NotApplicable, match="multiprocessors is not known"):
+        with pytest.raises(weights.NotApplicable, match="multiprocessors is not known"):
             replay.predict(twice)
         return
     waves = 240 / (2 * sm_count)

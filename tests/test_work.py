@@ -7,8 +7,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 from kineto import analysed, launched, op
 
-from trace_analyzer.analyses.work import FORMULAS, Record, Work, call_work
-from trace_analyzer.analyses.work.masks import CAUSAL_FROM_END, CAUSAL_FROM_START, Mask
+from trace_analyzer.analyses.work import FORMULAS, Record, Work, call_work, masks
 from trace_analyzer.analyses.work.movement import PREFIXES
 
 HALF, FLOAT, BF16, DOUBLE, INT8, BYTES, INT, LONG, BOOL, FP8 = (
@@ -184,12 +183,12 @@ def test_pairs_are_those_that_a_mask_leaves(
         for query in range(queries)
         for key in range(keys)
     )
-    assert Mask(left, right, from_end=end).pairs(queries, keys) == seen
+    assert masks.Mask(left, right, from_end=end).pairs(queries, keys) == seen
 
 
 def test_causal_masks_differ_only_where_lengths_do() -> None:
-    assert CAUSAL_FROM_START.pairs(5, 5) == CAUSAL_FROM_END.pairs(5, 5) == 15
-    assert (CAUSAL_FROM_START.pairs(2, 5), CAUSAL_FROM_END.pairs(2, 5)) == (3, 9)
+    assert masks.CAUSAL_FROM_START.pairs(5, 5) == masks.CAUSAL_FROM_END.pairs(5, 5) == 15
+    assert (masks.CAUSAL_FROM_START.pairs(2, 5), masks.CAUSAL_FROM_END.pairs(2, 5)) == (3, 9)
 
 
 MIB = 2**20

@@ -8,11 +8,7 @@ from generator import RandomTrace, random_traces
 from hypothesis import HealthCheck, given, settings
 from tiers import examples
 
-from trace_analyzer.analyses.communication import COLLECTIVES, COMMUNICATION, COPIES
-from trace_analyzer.analyses.fusion import FUSIONS
-from trace_analyzer.analyses.modules import MODULES, RECOMPUTATION
-from trace_analyzer.analyses.roofline import ROOFLINE, ROOFS, STEP_WORK
-from trace_analyzer.analyses.tensor_cores import TENSOR_CORES
+from trace_analyzer.analyses import communication, fusion, modules, roofline, tensor_cores
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 
@@ -20,8 +16,8 @@ pytestmark = pytest.mark.slow
 
 SAMPLES = sorted((Path(__file__).parents[1] / "sample_traces").glob("*.json.gz"))
 NEW = (
-    ROOFS, ROOFLINE, STEP_WORK, MODULES, COLLECTIVES, COMMUNICATION, COPIES,
-    FUSIONS, RECOMPUTATION, TENSOR_CORES,
+    roofline.ROOFS, roofline.ROOFLINE, roofline.STEP_WORK, modules.MODULES, communication.COLLECTIVES, communication.COMMUNICATION, communication.COPIES,
+    fusion.FUSIONS, modules.RECOMPUTATION, tensor_cores.TENSOR_CORES,
 )  # fmt: skip
 
 

@@ -8,8 +8,7 @@ import polars as pl
 import pytest
 from kineto import analysed, kernel, launch, memset, op
 
-from trace_analyzer.analyses.work import Record, Work, call_work
-from trace_analyzer.analyses.work.sharing import list_element_bytes
+from trace_analyzer.analyses.work import Record, Work, call_work, sharing
 from trace_analyzer.report import WorkCoverage
 
 pytestmark = pytest.mark.slow
@@ -168,7 +167,7 @@ def test_a_clock_of_microseconds_ticks_slower() -> None:
     ],
 )  # fmt: skip
 def test_names_tell_the_type_of_lists(name: str, size: float | None) -> None:
-    assert pl.DataFrame({"name": [name]}).select(list_element_bytes()).item() == size
+    assert pl.DataFrame({"name": [name]}).select(sharing.list_element_bytes()).item() == size
 
 
 def doubled(*strides: list[int], elements: int = 9_000_000, lasting: float = 40) -> list[tuple[Any, ...]]:

@@ -301,14 +301,9 @@ def test_ascend_hardware_is_no_run_on_the_cpu() -> None:
     work = [{"ph": "X", "name": "Matmul", "pid": pid, "tid": 3, "ts": f"{100 + n}.5", "dur": 8, "args": {"Task Type": "AI_CORE"}}
             for pid in (4, 6) for n in range(3)]  # fmt: skip
     host = {
-        "ph": "X",
-        "name": "AscendCL@aclnnMatmul",
-        "pid": 5,
-        "tid": 2,
-        "ts": "90.0",
-        "dur": 5,
+        "ph": "X", "name": "AscendCL@aclnnMatmul", "pid": 5, "tid": 2, "ts": "90.0", "dur": 5,
         "args": {"Mode": "ACL_OP"},
-    }
+    }  # fmt: skip
     report = analysed(rows, op("aten::mm", 80, 20, pid=1), host, work, devices=[])
     assert (report.verdict.status, report.trace.accelerator) == ("unsupported-accelerator", "npu")
     assert (

@@ -41,29 +41,10 @@ if TYPE_CHECKING:
     from trace_analyzer.report import Report
 
 __all__ = [
-    "Comparison",
-    "Explanation",
-    "InputError",
-    "InputTooLarge",
-    "JobReport",
-    "Memory",
-    "NotATrace",
-    "Report",
-    "Scaling",
-    "TraceAnalyzerError",
-    "UsageError",
-    "WhatIf",
-    "__version__",
-    "analyze",
-    "analyze_ranks",
-    "compare",
-    "json_schema",
-    "memory",
-    "profile",
-    "scaling",
-    "trace_handler",
-    "whatif",
-]
+    "Comparison", "Explanation", "InputError", "InputTooLarge", "JobReport", "Memory", "NotATrace", "Report",
+    "Scaling", "TraceAnalyzerError", "UsageError", "WhatIf", "__version__", "analyze", "analyze_ranks",
+    "compare", "json_schema", "memory", "profile", "scaling", "trace_handler", "whatif",
+]  # fmt: skip
 
 _HOMES = {
     **dict.fromkeys(

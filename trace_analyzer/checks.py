@@ -9,20 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from trace_analyzer import thresholds as t
-from trace_analyzer.analysis import (
-    ALL_METRICS,
-    BUSY_RATIO,
-    CAUSES_OF_IDLE,
-    KERNEL_TIMES,
-    PARTITION,
-    RUN_AHEAD,
-    UTILIZATION,
-    Declaration,
-    Node,
-    Value,
-)
-from trace_analyzer.errors import DAMAGED, Note, is_damaged
+from trace_analyzer import analysis, errors, thresholds as t, vocabulary, windows
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.report import (
     Check,
@@ -35,11 +22,9 @@ from trace_analyzer.report import (
     Withheld,
 )
 from trace_analyzer.units import count, duration, percent
-from trace_analyzer.vocabulary import check_label
-from trace_analyzer.windows import device_id, device_ids
 
 # Notes of the reader about lost or unreadable events.
-_LOST = (*DAMAGED, "no-time", "implausible-time", "negative-duration", "unmatched")
+_LOST = (*errors.DAMAGED, "no-time", "implausible-time", "negative-duration", "unmatched")
 
 
 @dataclass(frozen=True)
@@ -81,7 +66,7 @@ def _rules_of_devices() -> tuple[_Rule, ...]:
             _LINKS,
             "share of device time whose launch is known: run-ahead and causes of idle time cover only that work; gaps that end with"
             " other work have no cause",
-            t.GOOD_COVERAGE, t.POOR_COVERAGE, good=True, withholds=(RUN_AHEAD,),
+            t.GOOD_COVERAGE, t.POOR_COVERAGE, good=True, withholds=(analysis.RUN_AHEAD,),
         ),
         _Rule(
             "unlinked_before",
@@ -92,38 +77,38 @@ def _rules_of_devices() -> tuple[_Rule, ...]:
             "stream_overlap",
             "share of device time in which earlier work of the same stream still ran (dependent launches aside): a little is normal,"
             " much means wrong times",
-            t.OVERLAP_WARN_RATIO, t.OVERLAP_FAIL_RATIO, withholds=KERNEL_TIMES,
+            t.OVERLAP_WARN_RATIO, t.OVERLAP_FAIL_RATIO, withholds=analysis.KERNEL_TIMES,
         ),
         _Rule(
             "started_before_launch",
             "share of activities that start before their launch: the clocks of host and device disagree",
-            t.EARLY_WARN_RATIO, t.EARLY_FAIL_RATIO, withholds=(RUN_AHEAD,),
+            t.EARLY_WARN_RATIO, t.EARLY_FAIL_RATIO, withholds=(analysis.RUN_AHEAD,),
         ),
         _Rule(
             "ended_after_wait",
             "share of waiting calls that return before the work that they wait for ends: the device's clock is ahead of the host's",
-            t.EARLY_WARN_RATIO, t.EARLY_FAIL_RATIO, withholds=(RUN_AHEAD,),
+            t.EARLY_WARN_RATIO, t.EARLY_FAIL_RATIO, withholds=(analysis.RUN_AHEAD,),
         ),
         _Rule(
             "late_starts",
             "share of idle time in which launched work waited for nothing recorded, in a trace where no work starts within 100 us of its"
             " launch: the device's clock may be ahead of the host's",
-            t.LATE_WARN_RATIO, t.LATE_FAIL_RATIO, withholds=(RUN_AHEAD, CAUSES_OF_IDLE),
+            t.LATE_WARN_RATIO, t.LATE_FAIL_RATIO, withholds=(analysis.RUN_AHEAD, analysis.CAUSES_OF_IDLE),
         ),
         _Rule(
             "skewed_idle",
             "share of idle time within the disagreement of the clocks of host and device: it may have another cause",
-            t.SKEWED_WARN_RATIO, t.SKEWED_FAIL_RATIO, withholds=(CAUSES_OF_IDLE,),
+            t.SKEWED_WARN_RATIO, t.SKEWED_FAIL_RATIO, withholds=(analysis.CAUSES_OF_IDLE,),
         ),
         _Rule(
             "impossible_durations",
             "share of device time in activities whose recorded duration cannot be: each ends where its stream's next work begins",
-            t.IMPOSSIBLE_WARN_RATIO, t.IMPOSSIBLE_FAIL_RATIO, withholds=ALL_METRICS,
+            t.IMPOSSIBLE_WARN_RATIO, t.IMPOSSIBLE_FAIL_RATIO, withholds=analysis.ALL_METRICS,
         ),
         _Rule(
             "short_durations",
             "share of activities shorter than 100 ns, which no device work is: durations are missing or corrupt",
-            t.SHORT_WARN_RATIO, t.SHORT_FAIL_RATIO, withholds=ALL_METRICS,
+            t.SHORT_WARN_RATIO, t.SHORT_FAIL_RATIO, withholds=analysis.ALL_METRICS,
         ),
         _Rule(
             "few_long_activities",
@@ -133,7 +118,7 @@ def _rules_of_devices() -> tuple[_Rule, ...]:
         _Rule(
             "untraced",
             "share of idle time in recording pauses or between spliced recordings, where nothing is known",
-            t.UNTRACED_WARN_RATIO, t.UNTRACED_FAIL_RATIO, withholds=(BUSY_RATIO, *UTILIZATION),
+            t.UNTRACED_WARN_RATIO, t.UNTRACED_FAIL_RATIO, withholds=(analysis.BUSY_RATIO, *analysis.UTILIZATION),
         ),
         _Rule(
             "unrecorded_host_time",
@@ -152,14 +137,14 @@ def _missing_rule() -> _Rule:
     return _Rule(
         "missing_activities",
         "share of launch calls (or of graph launches, if larger) without recorded work: the device may have been busier",
-        t.MISSING_WARN_RATIO, t.MISSING_FAIL_RATIO, withholds=ALL_METRICS,
+        t.MISSING_WARN_RATIO, t.MISSING_FAIL_RATIO, withholds=analysis.ALL_METRICS,
     )  # fmt: skip
 
 
 def checks(
     devices: Mapping[int, int | str],
     figures: pl.DataFrame,
-    notes: Sequence[Note],
+    notes: Sequence[errors.Note],
     *,
     event_count: int,
     missing_ratio: float | None,
@@ -177,7 +162,7 @@ def checks(
     return tuple(sorted(results, key=lambda check: ("fail", "warn", "ok").index(check.status)))
 
 
-def clock_notes(devices: Mapping[int, int | str], figures: pl.DataFrame) -> Iterator[Note]:
+def clock_notes(devices: Mapping[int, int | str], figures: pl.DataFrame) -> Iterator[errors.Note]:
     """Note each device whose clock differs from the host's, with the estimated offset; ``figures`` as in `checks`."""
     for row in figures.to_dicts():
         early, late, doubt = (
@@ -190,7 +175,7 @@ def clock_notes(devices: Mapping[int, int | str], figures: pl.DataFrame) -> Iter
         )
         if row["device"] in devices and (early or late or doubt):
             message = _offset(row["ahead_least_ns"] if late or early else None, row["ahead_most_ns"], early)
-            yield Note("clock-offset", "warning", f"device {devices[row['device']]}: {message}")
+            yield errors.Note("clock-offset", "warning", f"device {devices[row['device']]}: {message}")
 
 
 def _offset(least: int | None, most: int, is_behind: bool) -> str:
@@ -216,7 +201,7 @@ def _signed(ns: int) -> str:
     return f"-{duration(-ns)}" if ns < 0 else duration(ns)
 
 
-def _lost(notes: Sequence[Note], event_count: int) -> Check:
+def _lost(notes: Sequence[errors.Note], event_count: int) -> Check:
     """Check the share of events that the reader left out; null where a damaged file lost an unknown number."""
     lost = [note for note in notes if note.code in _LOST]
     missing = sum(note.count for note in lost)
@@ -226,10 +211,10 @@ def _lost(notes: Sequence[Note], event_count: int) -> Check:
         "lost_events",
         None,
         status,
-        None if is_damaged(notes) else missing,
+        None if errors.is_damaged(notes) else missing,
         "events",
         "events that are missing after the end of a truncated file, are unreadable or have an impossible time",
-        ALL_METRICS if fails else (),
+        analysis.ALL_METRICS if fails else (),
     )
 
 
@@ -268,14 +253,16 @@ def suppressed_metrics(checked: Sequence[Check], device: int | str) -> tuple[Wit
     """Return the suppressed metrics of a device, each once, with the first check that fails."""
     reasons = {metric: check for check in reversed([*of_device(checked, device)]) for metric in check.withholds}
     return tuple(
-        Withheld(metric, reasons[metric].name, reason(reasons[metric])) for metric in ALL_METRICS if metric in reasons
+        Withheld(metric, reasons[metric].name, reason(reasons[metric]))
+        for metric in analysis.ALL_METRICS
+        if metric in reasons
     )
 
 
 def reason(check: Check) -> str:
     """Format a check as its value and meaning: ``link coverage 25 %: share of ...``."""
     value = None if check.value is None else percent(check.value) if check.unit == "ratio" else count(check.value)
-    name = check_label(check.name)
+    name = vocabulary.check_label(check.name)
     return f"{name if value is None else f'{name} {value}'}: {check.meaning}"
 
 
@@ -294,7 +281,7 @@ def trace_checks(
     """Return all checks of a trace."""
     arrows = int(trace.flows.select(((pl.col("kind") == "launch") & pl.col("is_start")).sum()).item())
     return checks(
-        device_ids(reported_devices),
+        windows.device_ids(reported_devices),
         device_figures,
         trace.notes,
         event_count=trace.event_count,
@@ -310,25 +297,25 @@ NO_RUN_AHEAD = RunAhead(
 
 def suppressed(checks: Sequence[Check], devices: pl.DataFrame) -> Mapping[str, tuple[int, ...]]:
     """Return the codes of the devices for which a failed check suppresses each metric."""
-    ids = {code: device_id(label) for code, label in devices.select("device", "label").iter_rows()}
-    where = {metric: withholding_devices(checks, metric) for metric in ALL_METRICS}
+    ids = {code: windows.device_id(label) for code, label in devices.select("device", "label").iter_rows()}
+    where = {metric: withholding_devices(checks, metric) for metric in analysis.ALL_METRICS}
     return {
         metric: tuple(code for code in ids if None in hidden or ids[code] in hidden) for metric, hidden in where.items()
     }
 
 
-def masked(declarations: Iterable[Declaration]) -> Iterator[Node]:
+def masked(declarations: Iterable[analysis.Declaration]) -> Iterator[analysis.Node]:
     """Return the nodes of declared analyses and values; one that needs metrics is made unmasked first, then masked."""
     for declared in declarations:
         if not declared.needs:
-            yield Node(declared.name, declared.make, declared.takes, declared.cost)
+            yield analysis.Node(declared.name, declared.make, declared.takes, declared.cost)
             continue
         unmasked = f"unmasked_{declared.name}"
-        yield Node(unmasked, declared.make, declared.takes, declared.cost)
-        yield Node(declared.name, _masking(declared), {"value": unmasked})
+        yield analysis.Node(unmasked, declared.make, declared.takes, declared.cost)
+        yield analysis.Node(declared.name, _masking(declared), {"value": unmasked})
 
 
-def _masking(declared: Declaration) -> Callable[[Any, Mapping[str, tuple[int, ...]]], Any]:
+def _masking(declared: analysis.Declaration) -> Callable[[Any, Mapping[str, tuple[int, ...]]], Any]:
     def mask(value: Any, suppressed: Mapping[str, tuple[int, ...]]) -> Any:
         devices = sorted({code for metric in declared.needs for code in suppressed[metric]})
         return declared.hide(value, devices) if devices else value
@@ -344,9 +331,9 @@ def suppress_metrics(report: DeviceReport, checks: Sequence[Check]) -> DeviceRep
     hidden = suppressed_metrics(checks, report.index)
     metrics = {item.metric for item in hidden}
     without: dict[str, Any] = {"partition_ns": {}, "run_ahead": NO_RUN_AHEAD, "mfu_at_most": None}
-    without |= dict.fromkeys((*KERNEL_TIMES, "copies"), ())
-    without |= dict.fromkeys((BUSY_RATIO, *UTILIZATION, "communication"))
-    of_metric = {"partition_ns": PARTITION, "mfu_at_most": "mfu"}
+    without |= dict.fromkeys((*analysis.KERNEL_TIMES, "copies"), ())
+    without |= dict.fromkeys((analysis.BUSY_RATIO, *analysis.UTILIZATION, "communication"))
+    of_metric = {"partition_ns": analysis.PARTITION, "mfu_at_most": "mfu"}
     changed = {name: value for name, value in without.items() if of_metric.get(name, name) in metrics}
     return replace(report, **changed, withheld=hidden)
 
@@ -359,4 +346,4 @@ def suppress_step_metrics(steps: Sequence[StepReport], checks: Sequence[Check]) 
     )
 
 
-VALUES = (Value("checks", trace_checks), Value("suppressed", suppressed))
+VALUES = (analysis.Value("checks", trace_checks), analysis.Value("suppressed", suppressed))

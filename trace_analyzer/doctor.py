@@ -11,9 +11,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from trace_analyzer import plugins, units
+from trace_analyzer import errors, plugins, units
 from trace_analyzer.catalog.calibration import calibration_folder, read_calibration
-from trace_analyzer.errors import UsageError
 from trace_analyzer.installation import DISTRIBUTION, PURPOSES, tool_version, why_slow
 
 if TYPE_CHECKING:
@@ -255,7 +254,7 @@ def _calibrations() -> Iterator[Item]:
     for path in paths:
         try:
             known = read_calibration(path)
-        except UsageError as error:
+        except errors.UsageError as error:
             yield Item(topic, path.name, "damaged", "problem", str(error), is_private=True)
         else:
             doubts = f"; {units.counted(len(known.doubts), 'doubt')}" if known.doubts else ""

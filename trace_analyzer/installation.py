@@ -45,13 +45,9 @@ def _line(purpose: str, names: list[str]) -> str:
 
 
 MODULES = (
-    "frames/_arrow",
-    "frames/_path_loops",
-    "frames/_row_loops",
-    "frames/_span_loops",
-    "ingest/_scanner",
+    "frames/_arrow", "frames/_path_loops", "frames/_row_loops", "frames/_span_loops", "ingest/_scanner",
     "allocator/_pickle_reader",
-)
+)  # fmt: skip
 """Modules that setup.py compiles; without them, reading and analysing take several times as long."""
 
 

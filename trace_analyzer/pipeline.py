@@ -9,12 +9,9 @@ from typing import Unpack
 
 import polars as pl
 
-from trace_analyzer import advice, checks, findings, plugins, report_notes, report_parts, verdict, windows
-from trace_analyzer.analyses.device_models import match_devices
-from trace_analyzer.analyses.registry import TRACE_TABLES
-from trace_analyzer.analyses.steps import HostSteps
+from trace_analyzer import advice, checks, errors, findings, plugins, report_notes, report_parts, verdict, windows
+from trace_analyzer.analyses import device_models, registry, steps
 from trace_analyzer.analysis import Analysis, Declaration, LazyTables, TableGraph, Value
-from trace_analyzer.errors import Note
 from trace_analyzer.ingest import Progress, Source, Trace, load
 from trace_analyzer.ingest.trace import Capture, CaptureFiles, GraphAnnotations, read_capture, read_captures
 from trace_analyzer.installation import tool_version, why_slow
@@ -70,14 +67,14 @@ def captured(options: Options, rank: int | None, progress: Progress | None = Non
 def figures(
     trace_info: TraceInfo,
     checks: tuple[Check, ...],
-    notes: tuple[Note, ...],
+    notes: tuple[errors.Note, ...],
     verdict: Verdict,
     device_reports: Mapping[int, DeviceReport],
     step_reports: tuple[StepReport, ...],
     blame_rows: tuple[Blame, ...],
     host_cost_rows: tuple[HostCost, ...],
     advice: tuple[Advice, ...],
-    host_steps: HostSteps,
+    host_steps: steps.HostSteps,
 ) -> Report:
     """Return the report without its tables and the rows of declared places."""
     return Report(
@@ -142,7 +139,7 @@ def graph_of(
 
     ``kept`` names the values to take from it, in addition to the public tables.
     """
-    matched = match_devices(trace, options)
+    matched = device_models.match_devices(trace, options)
     if isinstance(capture, Trace):  # a second trace, launched one by one or captured
         capture = CaptureFiles((capture,))
     files = capture if isinstance(capture, CaptureFiles) else None
@@ -158,7 +155,7 @@ def graph_of(
         "capture_files": files,
         "capture_executions": executions,
         "graph_annotations": capture.names if isinstance(capture, GraphAnnotations) else None,
-        **{table.name: getattr(trace, table.name) for table in TRACE_TABLES},
+        **{table.name: getattr(trace, table.name) for table in registry.TRACE_TABLES},
     }
     names = [*kept, *(table.name for table in _public(analyses))]
     nodes = _NODES if analyses is ANALYSES else checks.masked((*analyses, *_VALUES))
@@ -176,7 +173,7 @@ def public_tables(graph: TableGraph, analyses: Sequence[Declaration] = ANALYSES)
 
 def _public(analyses: Sequence[Declaration]) -> list[Table]:
     """Return the declarations of the report's tables."""
-    return [*(analysis.table for analysis in analyses if isinstance(analysis, Analysis)), *TRACE_TABLES]
+    return [*(analysis.table for analysis in analyses if isinstance(analysis, Analysis)), *registry.TRACE_TABLES]
 
 
 def _declared(analyses: Sequence[Declaration]) -> Iterator[DeclaredTable]:
@@ -186,9 +183,9 @@ def _declared(analyses: Sequence[Declaration]) -> Iterator[DeclaredTable]:
             yield DeclaredTable(analysis.table, analysis.json, analysis.section)
 
 
-def _plugin_notes() -> Iterator[Note]:
+def _plugin_notes() -> Iterator[errors.Note]:
     """Note the active plug-ins, as results depend on them, and the parts of plug-ins that were left out."""
     if active := plugins.active():
-        yield Note("plugins", "info", f"active plug-ins: {', '.join(map(str, active))}", len(active))
+        yield errors.Note("plugins", "info", f"active plug-ins: {', '.join(map(str, active))}", len(active))
     for problem in plugins.problems():
-        yield Note("plugin-left-out", "warning", f"{problem}; left out")
+        yield errors.Note("plugin-left-out", "warning", f"{problem}; left out")

@@ -11,18 +11,13 @@ from typing import Any
 
 import polars as pl
 
-from trace_analyzer import plugins
+from trace_analyzer import errors, plugins, schema, sections
 from trace_analyzer.allocator import trace as allocator
 from trace_analyzer.analyses import registry
-from trace_analyzer.analyses.registry import TRACE_TABLES
 from trace_analyzer.analysis import Analysis, Declaration, Node, Value
-from trace_analyzer.errors import TraceAnalyzerError
 from trace_analyzer.json_types import DRAFT, Schema, TypeSchemas, field_docs
-from trace_analyzer.plugins import Plugin, reason
 from trace_analyzer.replay import critical_path, estimates
 from trace_analyzer.report import SCHEMA_VERSION, DeviceReport, GroupTime, Report, Shares
-from trace_analyzer.schema import Column
-from trace_analyzer.sections import Section
 
 _OF_DEVICES = "devices[]."
 
@@ -44,7 +39,7 @@ def added_analyses(own: Sequence[Declaration], given: Sequence[str], places: Seq
         try:
             declared = _checked(module.ANALYSES, known, taken)
         except Exception as error:  # a plug-in's module may raise anything
-            plugins.refuse(plugin, "analyses.py", reason(error))
+            plugins.refuse(plugin, "analyses.py", plugins.reason(error))
             continue
         known |= {item.name for item in declared}
         taken |= {item.json for item in declared if isinstance(item, Analysis) and item.json}
@@ -83,7 +78,7 @@ def _check_places(item: Analysis, taken: set[str]) -> None:
             raise ValueError(f"{item.name}: rows in {item.json} need a column device")
 
 
-def _guarded(item: Declaration, plugin: Plugin) -> Declaration:
+def _guarded(item: Declaration, plugin: plugins.Plugin) -> Declaration:
     """Wrap a declaration's function, so that its failure leaves its result out (`plugins.refuse`)."""
     of_table = isinstance(item, Analysis)
 
@@ -94,12 +89,12 @@ def _guarded(item: Declaration, plugin: Plugin) -> Declaration:
                 return item.table.empty() if isinstance(item, Analysis) else _Failed()
             made = item.make(*args, **values)
             return _conformed(item, made) if isinstance(item, Analysis) else made
-        except TraceAnalyzerError:
+        except errors.TraceAnalyzerError:
             raise
         except BaseException as error:  # a panic of Polars is a BaseException, but no Exception
             if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
                 raise
-            plugins.refuse(plugin, f"{'analysis' if of_table else 'value'} {item.name}", reason(error))
+            plugins.refuse(plugin, f"{'analysis' if of_table else 'value'} {item.name}", plugins.reason(error))
             return item.table.empty() if isinstance(item, Analysis) else _Failed()
 
     made: Callable[..., Any] = make
@@ -123,16 +118,16 @@ OWN_ANALYSES: tuple[Declaration, ...] = (
 _GIVEN = ("trace", "options", "matched_devices", "device_models", "capture_files", "capture_executions")
 _PLACES = (*(field.name for field in fields(Report)), *(f"devices[].{field.name}" for field in fields(DeviceReport)))
 
-ADDED_ANALYSES = added_analyses(OWN_ANALYSES, (*_GIVEN, *(table.name for table in TRACE_TABLES)), _PLACES)
+ADDED_ANALYSES = added_analyses(OWN_ANALYSES, (*_GIVEN, *(table.name for table in registry.TRACE_TABLES)), _PLACES)
 """Analyses of plug-ins."""
 
 ANALYSES: tuple[Declaration, ...] = (*OWN_ANALYSES, *ADDED_ANALYSES)
 """Every table and value of the analyses, in the order of the reference of their tables."""
 
-TABLES = (*(declared.table for declared in ANALYSES if isinstance(declared, Analysis)), *TRACE_TABLES)
+TABLES = (*(declared.table for declared in ANALYSES if isinstance(declared, Analysis)), *registry.TRACE_TABLES)
 """The tables of a report, in the order of the reference."""
 
-SECTIONS: Mapping[str, Section] = {
+SECTIONS: Mapping[str, sections.Section] = {
     section.key: section for declared in OWN_ANALYSES if isinstance(declared, Analysis) for section in declared.placed
 }
 """Sections with a fixed place in renderers, by key."""
@@ -183,7 +178,7 @@ def _add_rows(report: Schema, declared: Analysis) -> None:
     holder["required"] = [*holder["required"], name]
 
 
-def _row(columns: Iterable[Column]) -> Schema:
+def _row(columns: Iterable[schema.Column]) -> Schema:
     """Return the schema of a table's row; columns with a `Member` are nested in its object."""
     own: Schema = {}
     for column in columns:
@@ -198,7 +193,7 @@ def _row(columns: Iterable[Column]) -> Schema:
     return {"type": "object", "properties": own, "required": list(own)}
 
 
-def _cell(column: Column) -> Schema:
+def _cell(column: schema.Column) -> Schema:
     """Return the schema of a column's values, each of which may be missing; a device is written by its id."""
     if column.name == "device":
         return {"type": ["integer", "string", "null"]}

@@ -4,19 +4,14 @@ from collections.abc import Iterator, Mapping
 
 import polars as pl
 
-from trace_analyzer import thresholds, units
-from trace_analyzer.analyses import roofline
-from trace_analyzer.analyses.idle import MAX_DEVICES
+from trace_analyzer import analysis, checks, thresholds, units, windows
+from trace_analyzer.analyses import idle, roofline
 from trace_analyzer.analyses.steps import MAX_STEP_ROWS, HostSteps
-from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.kernels import line_phrase
-from trace_analyzer.checks import clock_notes
 from trace_analyzer.errors import Note
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.report import DeviceReport
-from trace_analyzer.units import percent, visible
-from trace_analyzer.windows import device_ids
 
 
 def notes(
@@ -43,7 +38,7 @@ def notes(
         *device_work[1],
         *_shared_notes(trace, activities),
         *_serialized_notes(activities, collectives, reported_devices),
-        *clock_notes(device_ids(reported_devices), device_figures),
+        *checks.clock_notes(windows.device_ids(reported_devices), device_figures),
         *earlier_work_notes,
         *time_slice_notes,
         *_unreported_notes(trace, reported_devices),
@@ -105,7 +100,7 @@ def _serialized_notes(
         .sort("device", "duration_ns")
         .unique("device", keep="last")
     )
-    ids = device_ids(reported_devices)
+    ids = windows.device_ids(reported_devices)
     serialized = (
         collectives.join(streams.drop("duration_ns"), on=["device", "stream"])
         .group_by("device")
@@ -127,18 +122,18 @@ def _serialized_notes(
 
 def _unreported_notes(trace: Trace, reported: pl.DataFrame) -> list[Note]:
     more = trace.devices.height - reported.height
-    message = f"the trace names {trace.devices.height:,} devices: only the {MAX_DEVICES} busiest are reported"
+    message = f"the trace names {trace.devices.height:,} devices: only the {idle.MAX_DEVICES} busiest are reported"
     return [Note("many-devices", "warning", message, more)] if more else []
 
 
 def _likeness_notes(reported: pl.DataFrame, models: Mapping[int, Device | None]) -> list[Note]:
     """Note devices that were identified by their properties, as no name in the trace matches the catalogue."""
-    ids = device_ids(reported)
+    ids = windows.device_ids(reported)
     return [
         Note(
             "device-by-likeness",
             "warning",
-            f"device {ids[code]}: {f'its name ({visible(name)}) is not in the catalogue' if name else 'the trace does not name it'};"
+            f"device {ids[code]}: {f'its name ({units.visible(name)}) is not in the catalogue' if name else 'the trace does not name it'};"
             f" it is taken for {model.name},"
             " which has as many multiprocessors, as much memory and the same capability (--gpu NAME tells which it is)",
         )
@@ -172,13 +167,13 @@ def _unlinked_notes(reports: tuple[DeviceReport, ...]) -> list[Note]:
 
 def _slow_notes(rated: pl.DataFrame, trace: Trace) -> list[Note]:
     """Note where matmuls of all kinds are about equally far from peak, and possible reasons."""
-    ids = device_ids(trace.devices)
+    ids = windows.device_ids(trace.devices)
     return [
         Note(
             "equally-far-from-peak",
             "info",
-            f"device {ids[code]}: {count:,} large products of different kinds all reach {percent(lowest)} to"
-            f" {percent(highest)} of their peak; what holds them may be common to all: lower clocks (a power or thermal"
+            f"device {ids[code]}: {count:,} large products of different kinds all reach {units.percent(lowest)} to"
+            f" {units.percent(highest)} of their peak; what holds them may be common to all: lower clocks (a power or thermal"
             " limit; watch nvidia-smi or rocm-smi during a run), or a peak that is not this device's (--peak-tflops)",
             count,
         )
@@ -188,7 +183,7 @@ def _slow_notes(rated: pl.DataFrame, trace: Trace) -> list[Note]:
 
 def _roof_notes(rated: pl.DataFrame, trace: Trace) -> list[Note]:
     """Note kernels that are faster than their work allows, so that their share of the roof is not known."""
-    ids = device_ids(trace.devices)
+    ids = windows.device_ids(trace.devices)
     return [
         Note(
             "beyond-roof",
@@ -202,4 +197,4 @@ def _roof_notes(rated: pl.DataFrame, trace: Trace) -> list[Note]:
     ]
 
 
-VALUES = (Value("notes", notes),)
+VALUES = (analysis.Value("notes", notes),)

@@ -15,8 +15,7 @@ from trace_analyzer.catalog.fixes import Accelerator, accelerator_of
 from trace_analyzer.catalog.kernels import article as article_figures
 from trace_analyzer.checks import NO_RUN_AHEAD, suppress_metrics, suppress_step_metrics
 from trace_analyzer.findings import bound_shares, ordered, time_ratio, time_ratios
-from trace_analyzer.frames.intervals import union
-from trace_analyzer.frames.lookups import factorize, where_equal
+from trace_analyzer.frames import intervals, lookups
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.report import (
     Attained,
@@ -92,7 +91,7 @@ def _device_report(row: dict[str, Any], tables: DeviceTables) -> DeviceReport:
     this = pl.col("device") == code
     start, end, busy = tables.windows.filter(this).select("start_ns", "end_ns", "busy_ns").row(0)
     activities, gaps, sums, busy_parts, rated = (
-        where_equal(frame, "device", code)
+        lookups.where_equal(frame, "device", code)
         for frame in (tables.activities, tables.gaps, tables.gap_sums, tables.busy_parts, tables.rated)
     )
     linked_count = activities.height - activities.get_column("launch_id").null_count()
@@ -194,7 +193,7 @@ def _communication(
         return None
     spans = collectives.with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
     length = pl.col("end_ns") - pl.col("start_ns")
-    time_ns = int(union(spans, ["device"]).select(length.sum()).item())
+    time_ns = int(intervals.union(spans, ["device"]).select(length.sum()).item())
     exposed_ns = int(busy_parts.filter(pl.col("part") == "communication").select(length.sum()).item())
     known = collectives.drop_nulls("bus_byte_per_s")
     known_ns = _total_ns(known)
@@ -339,7 +338,7 @@ def trace_info(
 def input_texts(trace: Trace) -> tuple[pl.Series, pl.Series, pl.Series]:
     """Return the distinct shapes, call stacks and module hierarchies of operators."""
     inputs = (trace.operator_inputs.get_column(c) for c in ("input_dims", "call_stack", "module_hierarchy"))
-    shapes, stacks, hierarchies = (column[factorize(column)[1]].cast(pl.String) for column in inputs)
+    shapes, stacks, hierarchies = (column[lookups.factorize(column)[1]].cast(pl.String) for column in inputs)
     return shapes, stacks, hierarchies
 
 

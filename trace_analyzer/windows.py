@@ -6,13 +6,10 @@ from typing import Literal
 
 import polars as pl
 
+from trace_analyzer import analysis, errors
 from trace_analyzer.analyses import left_out
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.left_out import RecordedSpan
-from trace_analyzer.analysis import Value
-from trace_analyzer.errors import Note, UsageError
-from trace_analyzer.frames.intervals import spans_on
-from trace_analyzer.frames.lookups import where_equal
+from trace_analyzer.frames import intervals, lookups
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.options import Options
 from trace_analyzer.report import Window
@@ -66,11 +63,14 @@ def judged(
     this = pl.col("device") == code
     whole, steps = windows.filter(this), device_steps.filter(this)
     if options.step == "steady" and steps.is_empty():
-        return Judged(code, *_trimmed(whole, idle_gaps.filter(this), gap_sums.filter(this)))
+        device, start, end = whole.select("device", "start_ns", "end_ns").row(0)
+        interval = left_out.trimmed((start, end), idle_gaps.filter(this), gap_sums.filter(this))
+        kind: Literal["whole", "trimmed"] = "whole" if interval == (start, end) else "trimmed"
+        return Judged(code, *(Window(kind, (interval,), ()), intervals.spans_on(device, [interval])))
     return Judged(code, *_window(whole, steps, options.step))
 
 
-def trim_notes(judged: Judged | None, windows: pl.DataFrame, devices: pl.DataFrame) -> tuple[Note, ...]:
+def trim_notes(judged: Judged | None, windows: pl.DataFrame, devices: pl.DataFrame) -> tuple[errors.Note, ...]:
     """Note the time that trimming removed from the judged device's window; nothing without trimming."""
     if judged is None or judged.window.kind != "trimmed":
         return ()
@@ -80,12 +80,12 @@ def trim_notes(judged: Judged | None, windows: pl.DataFrame, devices: pl.DataFra
 
 def recorded_span(
     judged: Judged | None, windows: pl.DataFrame, linked_events: pl.DataFrame, host: Host
-) -> RecordedSpan | None:
+) -> left_out.RecordedSpan | None:
     """Return the recorded span around the work of the judged device; None where no launch of it is known."""
     if judged is None:
         return None
-    start, end = where_equal(windows, "device", judged.device).select("start_ns", "end_ns").row(0)
-    launches = where_equal(linked_events, "device", judged.device).get_column("launch_id").drop_nulls()
+    start, end = lookups.where_equal(windows, "device", judged.device).select("start_ns", "end_ns").row(0)
+    launches = lookups.where_equal(linked_events, "device", judged.device).get_column("launch_id").drop_nulls()
     return left_out.recorded_span((start, end), launches, host)
 
 
@@ -107,15 +107,7 @@ def _judged_device(devices: pl.DataFrame, wanted: int | str | None) -> int | Non
         if str(label) == str(wanted):
             return int(code)
     listed = ", ".join(map(str, labels)) or "none"
-    raise UsageError(f"device {wanted} did no work in this trace; those that did: {listed}")
-
-
-def _trimmed(whole: pl.DataFrame, gaps: pl.DataFrame, sums: pl.DataFrame) -> tuple[Window, pl.DataFrame]:
-    """Return a device's window without idle edges, and its interval as (device, start_ns, end_ns)."""
-    device, start, end = whole.select("device", "start_ns", "end_ns").row(0)
-    interval = left_out.trimmed((start, end), gaps, sums)
-    kind: Literal["whole", "trimmed"] = "whole" if interval == (start, end) else "trimmed"
-    return Window(kind, (interval,), ()), spans_on(device, [interval])
+    raise errors.UsageError(f"device {wanted} did no work in this trace; those that did: {listed}")
 
 
 def _window(whole: pl.DataFrame, steps: pl.DataFrame, step: int | str) -> tuple[Window, pl.DataFrame]:
@@ -141,15 +133,15 @@ def _window(whole: pl.DataFrame, steps: pl.DataFrame, step: int | str) -> tuple[
     one = steps.filter(pl.col("index") == index) if abs(index) < _MOST_STEPS else steps.clear()
     if one.is_empty() or one.row(0, named=True)["end_ns"] <= one.row(0, named=True)["start_ns"]:
         listed = ", ".join(str(i) for i in steps.filter(pl.col("activity_count") > 0).get_column("index")) or "none"
-        raise UsageError(f"step {step} did no work on this device; steps that did: {listed}")
+        raise errors.UsageError(f"step {step} did no work on this device; steps that did: {listed}")
     spans = one.head(1).select(columns)
     return Window("step", tuple(spans.select("start_ns", "end_ns").iter_rows()), (index,)), spans
 
 
 VALUES = (
-    Value("reported_devices", reported_devices),
-    Value("judged", judged),
-    Value("recorded_span", recorded_span),
-    Value("trim_notes", trim_notes),
-    Value("measured_step_ms", measured_step_ms),
+    analysis.Value("reported_devices", reported_devices),
+    analysis.Value("judged", judged),
+    analysis.Value("recorded_span", recorded_span),
+    analysis.Value("trim_notes", trim_notes),
+    analysis.Value("measured_step_ms", measured_step_ms),
 )

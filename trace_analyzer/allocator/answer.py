@@ -13,7 +13,7 @@ from typing import Literal
 
 import polars as pl
 
-from trace_analyzer import forks
+from trace_analyzer import errors, forks, ingest
 from trace_analyzer.allocator import (
     KINDS,
     SCHEMA_VERSION,
@@ -29,13 +29,9 @@ from trace_analyzer.allocator import (
     savings,
 )
 from trace_analyzer.allocator.attribution import BEFORE, ROUNDED, UNKNOWN
-from trace_analyzer.allocator.savings import larger_batch
 from trace_analyzer.allocator.snapshot import FREED, LIVE, Snapshot, levels_of, lives_of, peaks_of, snapshot_of
-from trace_analyzer.errors import Note
-from trace_analyzer.ingest import load
-from trace_analyzer.ingest.build import trace_tables
+from trace_analyzer.ingest import build, strict
 from trace_analyzer.ingest.source import Source, content_of
-from trace_analyzer.ingest.strict import read_document
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.options import DEFAULT_MAX_BYTES, Options
 from trace_analyzer.pipeline import graph_of
@@ -126,7 +122,7 @@ def memory(
     result = _read(source, max_bytes)
     if before is not None:
         result = replace(result, changes=_changes(_read(before, max_bytes), result))
-    return result if trace is None else replace(result, place=placed(result, load(trace, max_bytes=max_bytes)))
+    return result if trace is None else replace(result, place=placed(result, ingest.load(trace, max_bytes=max_bytes)))
 
 
 def is_snapshot(path: str | Path, max_bytes: int = DEFAULT_MAX_BYTES) -> bool:
@@ -162,7 +158,7 @@ def _read(source: Source, max_bytes: int) -> Memory:
             lives = attribution.attributed(lives_of(snapshot), snapshot)
             return _answer(content.name, "snapshot", snapshot, lives, levels_of(snapshot))
         del blocks  # it closes the file
-        trace = trace_tables(read_document(content), content.name, content.notes)
+        trace = build.trace_tables(strict.read_document(content), content.name, content.notes)
     return _answer(content.name, "trace", *graph_of(trace, Options(), kept=["memory_record"]).take("memory_record"))
 
 
@@ -222,7 +218,7 @@ def _device(
         held_segments=tuple(Held(*row) for row in held.select("address", "bytes", "free", "largest", "line").rows()),
         out_of_memory=savings.out_of_memory(snapshot, device, own, lines),
         savings=savings.savings(lived, own, reserved, size, snapshot),
-        larger_batch=larger_batch(lived, own, live, size),
+        larger_batch=savings.larger_batch(lived, own, live, size),
         growth=savings.growth(lived, n_events),
     )  # fmt: skip
 
@@ -255,23 +251,23 @@ def _by_segment(snapshot: Snapshot, blocks: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _trace_notes(snapshot: Snapshot) -> tuple[Note, ...]:
+def _trace_notes(snapshot: Snapshot) -> tuple[errors.Note, ...]:
     if snapshot.events.height:
         return ()
-    return (Note("no-memory-events", "warning", "the trace has no memory events of a device; record with torch.profiler.profile(profile_memory=True)"),)  # fmt: skip
+    return (errors.Note("no-memory-events", "warning", "the trace has no memory events of a device; record with torch.profiler.profile(profile_memory=True)"),)  # fmt: skip
 
 
-def _notes(snapshot: Snapshot, devices: list[DeviceMemory], blocks: pl.DataFrame) -> tuple[Note, ...]:
+def _notes(snapshot: Snapshot, devices: list[DeviceMemory], blocks: pl.DataFrame) -> tuple[errors.Note, ...]:
     """Return what limits the record: no record, one that begins late, and one that contradicts the blocks."""
     notes = []
     changes = snapshot.events.filter(pl.col("action").is_in(["alloc", *FREED])).height
     if not changes:
-        notes.append(Note("no-record", "warning", "the snapshot has no record of allocations: the peak is what is live at the end; call torch.cuda.memory._record_memory_history() before the program"))  # fmt: skip
+        notes.append(errors.Note("no-record", "warning", "the snapshot has no record of allocations: the peak is what is live at the end; call torch.cuda.memory._record_memory_history() before the program"))  # fmt: skip
     lost = blocks.filter(
         pl.col("start_event").is_null() & pl.col("end_event").is_null() & pl.col("stack").is_not_null()
     )
     if changes and lost.height:
-        notes.append(Note("record-is-cut", "warning", f"the record has lost its beginning: {counted(lost.height, 'live block')} of {memory_size(int(lost.get_column('bytes').sum()))} have a call stack, but no allocation in it; the ring buffer was full, so an earlier peak is unseen (max_entries of _record_memory_history)", lost.height))  # fmt: skip
+        notes.append(errors.Note("record-is-cut", "warning", f"the record has lost its beginning: {counted(lost.height, 'live block')} of {memory_size(int(lost.get_column('bytes').sum()))} have a call stack, but no allocation in it; the ring buffer was full, so an earlier peak is unseen (max_entries of _record_memory_history)", lost.height))  # fmt: skip
     before = blocks.filter(pl.col("start_event").is_null()).group_by("device").agg(known=pl.col("bytes").sum())
     live = snapshot.blocks.filter(pl.col("state").is_in(LIVE))
     rounded = pl.col("bytes") - pl.col("asked_bytes").fill_null(pl.col("bytes"))
@@ -282,5 +278,5 @@ def _notes(snapshot: Snapshot, devices: list[DeviceMemory], blocks: pl.DataFrame
         rest = device.base_bytes - known
         differs = max(-rest, rest - slack, device.peak_bytes - device.reserved_at_peak_bytes)
         if differs > 0:
-            notes.append(Note("record-contradicts-blocks", "warning", f"device {device.device}: the record and the blocks differ by {memory_size(differs)}, and figures by line are as uncertain"))  # fmt: skip
+            notes.append(errors.Note("record-contradicts-blocks", "warning", f"device {device.device}: the record and the blocks differ by {memory_size(differs)}, and figures by line are as uncertain"))  # fmt: skip
     return tuple(notes)

@@ -14,11 +14,9 @@ from typing import Annotated
 
 import polars as pl
 
-from trace_analyzer.allocator import Growth, LargerBatch, OutOfMemory, PeakSaving
-from trace_analyzer.allocator.attribution import BEFORE, ROUNDED, UNKNOWN
+from trace_analyzer.allocator import Growth, LargerBatch, OutOfMemory, PeakSaving, attribution
 from trace_analyzer.allocator.snapshot import HELD, Snapshot, with_held
-from trace_analyzer.catalog import rows
-from trace_analyzer.catalog.fixes import optimizer_in_few_launches
+from trace_analyzer.catalog import fixes, rows
 from trace_analyzer.schema import Table, columns
 
 LEAST_SAVING = 0.02
@@ -51,7 +49,7 @@ def _saving(name: str, what: str, low: int, high: int | None = None, optimizer: 
     """Return the saving of a change; ``high`` is ``low`` where the record determines it."""
     change, known = peak_fixes()[name], optimizer in _IN_8_BITS
     code = Template(change.code).substitute(
-        fused_optimizer=optimizer_in_few_launches(optimizer),
+        fused_optimizer=fixes.optimizer_in_few_launches(optimizer),
         optimizer_in_8_bits=f"optimizer = bitsandbytes.optim.{optimizer}8bit(model.parameters(), **options)"
         if known
         else f"# the optimizer with a state of 8 bits: bitsandbytes has {', '.join(_IN_8_BITS)}",
@@ -188,7 +186,7 @@ def growth(blocks: pl.DataFrame, events: int) -> tuple[Growth, ...]:
     bounds = starts[1:] if known else [events * k // _QUARTERS for k in range(_QUARTERS + 1)]
     n = len(bounds) - 1
     grown = (
-        made.filter(pl.col("end_event").is_null() & (pl.col("line") != UNKNOWN))
+        made.filter(pl.col("end_event").is_null() & (pl.col("line") != attribution.UNKNOWN))
         .with_columns(part=pl.lit(pl.Series(bounds)).search_sorted(pl.col("start_event"), side="right"))
         .filter(pl.col("part").is_between(1, n))
         .group_by("line", "part").agg(pl.col("bytes").sum(), count=pl.len())
@@ -280,7 +278,7 @@ def growing(levels: pl.DataFrame, lives: pl.DataFrame) -> pl.DataFrame:
     workspace = (category == "temporaries") & pl.col("operator").str.contains("conv").fill_null(False)
     grows = in_pass & pl.col("is_copy").is_null() & ~workspace
     is_constant = category.is_in(_CONSTANT) | pl.col("pass").eq_missing("optimizer")
-    remains = (category == BEFORE) & pl.col("end_event").is_null()
+    remains = (category == attribution.BEFORE) & pl.col("end_event").is_null()
     known = (
         lives.lazy()
         .with_columns(blocks=blocks)
@@ -334,7 +332,7 @@ def larger_batch(lives: pl.DataFrame, levels: pl.DataFrame, at_peak: pl.DataFram
 
     None where no line of the program is known, or nothing else grows.
     """
-    known = at_peak.filter(~pl.col("line").is_in([UNKNOWN, BEFORE, ROUNDED]))
+    known = at_peak.filter(~pl.col("line").is_in([attribution.UNKNOWN, attribution.BEFORE, attribution.ROUNDED]))
     lines = known.group_by("line").agg(pl.col("bytes").sum()).sort("bytes", "line", descending=[True, False])
     for line in lines.get_column("line").head(1):
         is_gone, of_batch = pl.col("line") == line, [*HELD, "category", "pass", "operator"]

@@ -2,6 +2,7 @@
 
 import polars as pl
 
+from trace_analyzer import analysis, schema
 from trace_analyzer.allocator.attribution import ATTENTION, BEFORE, categorized, live_at_peak, shows
 from trace_analyzer.allocator.savings import MEMORY_LEVELS, growing
 from trace_analyzer.allocator.snapshot import (
@@ -16,9 +17,7 @@ from trace_analyzer.allocator.snapshot import (
     lives_of,
 )
 from trace_analyzer.analyses.host import Context
-from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.frames.intervals import innermost_at
-from trace_analyzer.schema import Table, columns
 from trace_analyzer.sections import WHOLE_TRACE, Section, Shown
 
 CPU = 0
@@ -28,10 +27,10 @@ _AROUND = r"^(.+/.+)/[^/]+$"
 """Path of the module around the innermost, unless it is the whole model."""
 _PHASES = ("optimizer", "backward", "forward")
 
-MEMORY = Table(
+MEMORY = schema.Table(
     "memory",
     "What is live at the peak of each device's memory, the most bytes first.",
-    columns("""
+    schema.columns("""
         torch_device i64 Number of the device in PyTorch, `cuda:N`: profilers of ROCm count otherwise.
         category str What holds it: parameters, gradients, optimizer state, activations, temporaries, library workspaces,
             allocated before the record, or unknown.
@@ -153,7 +152,7 @@ def memory_levels(memory_record: tuple[Snapshot, pl.DataFrame, pl.DataFrame]) ->
 
 
 ANALYSES = (
-    Value("memory_record", record_of),
-    Analysis(MEMORY_LEVELS, memory_levels),
-    Analysis(MEMORY, memory, json="memory", section=SECTION),
+    analysis.Value("memory_record", record_of),
+    analysis.Analysis(MEMORY_LEVELS, memory_levels),
+    analysis.Analysis(MEMORY, memory, json="memory", section=SECTION),
 )

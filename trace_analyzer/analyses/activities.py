@@ -4,33 +4,22 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from trace_analyzer.analyses import links
+from trace_analyzer import errors, schema
+from trace_analyzer.analyses import kernel_bounds, links
 from trace_analyzer.analyses.device_models import MatchedDevices
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.kernel_bounds import (
-    with_blocks,
-    with_bounds,
-    with_buckets,
-    with_memory_excess,
-    with_tiles,
-    with_waves,
-    without_impossible_work,
-    without_refuted_reads,
-)
 from trace_analyzer.analyses.replays import Executions, Replays, replays
 from trace_analyzer.analyses.work.sharing import LaunchedWork, with_work, work_of_kernels
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.devices import Device
-from trace_analyzer.errors import Note
 from trace_analyzer.frames.lookups import scatter
 from trace_analyzer.ingest.tables import DEVICE_EVENTS
 from trace_analyzer.ingest.trace import Trace
-from trace_analyzer.schema import Table, columns
 
-ACTIVITIES = Table(
+ACTIVITIES = schema.Table(
     "activities",
     "Work on devices with its launch, its bucket and what bounds it.",
-    columns(
+    schema.columns(
         *DEVICE_EVENTS.columns,
         """
         launch_id
@@ -68,7 +57,7 @@ ACTIVITIES = Table(
 )
 
 
-def linked_events(trace: Trace, host: Host, launch_links: tuple[pl.DataFrame, tuple[Note, ...]]) -> pl.DataFrame:
+def linked_events(trace: Trace, host: Host, launch_links: tuple[pl.DataFrame, tuple[errors.Note, ...]]) -> pl.DataFrame:
     """Return device events with their launch and its operator."""
     linked, _ = launch_links
     launch_ids = scatter(linked.get_column("activity_id"), linked.get_column("launch_id"), trace.device_events.height)
@@ -94,13 +83,13 @@ def device_work(
     replays: Replays,
     serving_marks: pl.DataFrame,
     device_models: Mapping[int, Device | None],
-) -> tuple[pl.DataFrame, tuple[Note, ...]]:
+) -> tuple[pl.DataFrame, tuple[errors.Note, ...]]:
     """Add bucket, FLOP, bytes and bound to each activity: table `activities` with additional columns, and notes."""
     worked = with_work(bucketed, launched_work, replays.kernels, serving_marks)
-    worked, impossible = without_impossible_work(worked, device_models)
-    worked = without_refuted_reads(worked, device_models)
+    worked, impossible = kernel_bounds.without_impossible_work(worked, device_models)
+    worked = kernel_bounds.without_refuted_reads(worked, device_models)
     notes = (*launched_work.notes, *replays.notes, *impossible)
-    return with_memory_excess(with_bounds(worked, device_models), device_models), notes
+    return kernel_bounds.with_memory_excess(kernel_bounds.with_bounds(worked, device_models), device_models), notes
 
 
 def with_replayed_places(launched_located: pl.DataFrame, replays: Replays) -> pl.DataFrame:
@@ -127,7 +116,10 @@ def bucketed(
     linked_events: pl.DataFrame, matched_devices: MatchedDevices, operator_inputs: pl.DataFrame
 ) -> pl.DataFrame:
     """Add buckets, block counts, their waves and tiles to linked device events."""
-    return with_tiles(with_buckets(with_waves(with_blocks(linked_events), matched_devices)), operator_inputs)
+    return kernel_bounds.with_tiles(
+        kernel_bounds.with_buckets(kernel_bounds.with_waves(kernel_bounds.with_blocks(linked_events), matched_devices)),
+        operator_inputs,
+    )
 
 
 ANALYSES = (

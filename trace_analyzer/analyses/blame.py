@@ -4,11 +4,11 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from trace_analyzer import thresholds
+from trace_analyzer import analysis, schema, thresholds, vocabulary
 from trace_analyzer.analyses.causes import with_cause
 from trace_analyzer.analyses.host import Context, Host
-from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.event_names import CAPTURE, HOST_WAIT, PHASES
+from trace_analyzer.frames import lookups
 from trace_analyzer.frames.intervals import (
     clip,
     coalesce,
@@ -19,26 +19,15 @@ from trace_analyzer.frames.intervals import (
     split_by,
     union,
 )
-from trace_analyzer.frames.lookups import (
-    argmax_by_group,
-    factorize,
-    inverse_index,
-    lookup,
-    scatter,
-    starts_group,
-    sum_by_group,
-)
 from trace_analyzer.ingest.trace import Trace
-from trace_analyzer.schema import Table, columns
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Section, Shown
-from trace_analyzer.vocabulary import HOST_CAUSES, INNERMOST_WORK, NAMED_WORK
 
 # What the host did while a device waited for a late launch: the threads that could have launched earlier are examined in
 # turn, for synchronization, then work that a rule names, then the innermost event.
 
 # Kind of the innermost host event -> its cause where no work is named.
 _INNERMOST_WORK = {"python": "python", "operator": "dispatch", "runtime": "runtime-call", "driver": "runtime-call"}
-_RANKS = {work: rank for rank, work in enumerate((*NAMED_WORK, *INNERMOST_WORK))}
+_RANKS = {work: rank for rank, work in enumerate((*vocabulary.NAMED_WORK, *vocabulary.INNERMOST_WORK))}
 _RANK = pl.Int8
 
 _PROCESS, _THREAD = ["process_id"], ["thread_id"]
@@ -89,7 +78,9 @@ def host_pieces(
 
 def _host_work_rows(host: Host, calls: pl.DataFrame) -> pl.DataFrame:
     """Return host events with their work, from a rule or from their own blocking."""
-    copies = inverse_index(calls.filter(pl.col("work") == "blocking-copy").get_column("launch_id"), host.events.height)
+    copies = lookups.inverse_index(
+        calls.filter(pl.col("work") == "blocking-copy").get_column("launch_id"), host.events.height
+    )
     work = pl.when(copies.is_not_null()).then(pl.lit("blocking-copy")).otherwise("work")
     return host.events.select(
         "event_id",
@@ -106,11 +97,12 @@ def _with_threads(trace: Trace, host: Host, stretches: pl.DataFrame, launches: p
     """Add the thread of the process's previous launch, and its main thread if that differs."""
     process = trace.threads.get_column("process_id")[launches.get_column("thread_id")]
     previous = sort_spans(launches.select("launch_id", "thread_id", "start_ns", process), _PROCESS).select(
-        "launch_id", pl.when(~starts_group(*_PROCESS)).then(pl.col("thread_id").shift(1)).alias("previous_thread")
+        "launch_id",
+        pl.when(~lookups.starts_group(*_PROCESS)).then(pl.col("thread_id").shift(1)).alias("previous_thread"),
     )
     own, before, main = (pl.col(role) for role in _ROLES)
     return (
-        stretches.hstack(lookup(previous, stretches, "launch_id"))
+        stretches.hstack(lookups.lookup(previous, stretches, "launch_id"))
         .join(main_threads(trace, host), on="process_id", how="left", maintain_order="left")
         .with_columns(
             pl.when(before.ne_missing(own)).then(before),
@@ -169,7 +161,7 @@ def _overlaid(pieces: pl.DataFrame, work: pl.DataFrame, by: list[str]) -> pl.Dat
 
     Named work includes all events nested in it.
     """
-    for name in NAMED_WORK:
+    for name in vocabulary.NAMED_WORK:
         spans = work.filter(pl.col("work") == name)
         if spans.is_empty():
             continue
@@ -189,10 +181,10 @@ def _filled(pieces: pl.DataFrame, doing: pl.DataFrame, role: str) -> pl.DataFram
     return pl.concat([done, ranked.select(done.columns)])
 
 
-BLAME = Table(
+BLAME = schema.Table(
     "blame",
     "The intervals of `idle`, each with what the host did then and in whose name.",
-    columns("""
+    schema.columns("""
         gap_id device start_ns end_ns
         cause str Why the device idled.
         event_id u32 The host event to blame: the innermost then; the late launch, for its latency.
@@ -205,10 +197,10 @@ BLAME = Table(
     """),
 )
 
-IDLE_BY = Table(
+IDLE_BY = schema.Table(
     "idle_by",
     "Idle time summed up in several ways; each sums to the idle time of the device.",
-    columns("""
+    schema.columns("""
         by str operator, module, python_function, annotation, phase or step.
         device
         key str Its value as in `blame`; null is time that nobody is known to answer for.
@@ -314,12 +306,12 @@ def _codes(
             "phase": events.get_column("phase")[ids],
         }
     )
-    numbers, firsts = factorize(*names)
+    numbers, firsts = lookups.factorize(*names)
     known = names[firsts]
     phases = pl.DataFrame({"phase": [*PHASES, None]}, schema={"phase": known.schema["phase"]})
     nobody = events.get_column("phase")[late.filter(none)].to_physical().cast(pl.UInt32).fill_null(len(PHASES))
-    codes = scatter(none.arg_true(), nobody + known.height, around.len())
-    of_events = scatter(ids, numbers, events.height)[around]
+    codes = lookups.scatter(none.arg_true(), nobody + known.height, around.len())
+    of_events = lookups.scatter(ids, numbers, events.height)[around]
     return of_events.zip_with(~none, codes), pl.concat([known, phases], how="diagonal")
 
 
@@ -335,7 +327,7 @@ def blame_table(attribution: Attribution, device_steps: pl.DataFrame, context: C
 def _annotations(trace: Trace, host: Host, pieces: pl.DataFrame, late: pl.Series) -> pl.Series:
     """Return the annotation in progress at each piece without a host event; null elsewhere."""
     events = host.events
-    silent = pieces.get_column("event_id").is_null() & pieces.get_column("cause").is_in(HOST_CAUSES)
+    silent = pieces.get_column("event_id").is_null() & pieces.get_column("cause").is_in(vocabulary.HOST_CAUSES)
     annotations = innermost(events.filter("marks"), ["thread_id"], "event_id")
     late = late.filter(silent)
     open_ = (
@@ -347,7 +339,7 @@ def _annotations(trace: Trace, host: Host, pieces: pl.DataFrame, late: pl.Series
         segments = annotations.rename({"thread_id": thread, "event_id": f"on_{thread}"})
         open_ = lookup_at(open_, "start_ns", segments, [thread], [f"on_{thread}"])
     thread_ids = open_.select(pl.coalesce("on_thread_id", "on_main_thread")).to_series()
-    return scatter(silent.arg_true(), thread_ids, pieces.height)
+    return lookups.scatter(silent.arg_true(), thread_ids, pieces.height)
 
 
 def idle_by(attribution: Attribution, device_steps: pl.DataFrame) -> pl.DataFrame:
@@ -391,14 +383,14 @@ def blamed_code(blamed: Attribution) -> pl.DataFrame:
 
 def _groups(rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     """Group intervals that agree in ``by``: idle_ns, count and the longest one; sort by the longest."""
-    numbers, firsts = factorize(*rows.select(by))
+    numbers, firsts = lookups.factorize(*rows.select(by))
     lengths = rows.get_column("end_ns") - rows.get_column("start_ns")
-    longest = argmax_by_group(numbers, lengths, firsts.len())
+    longest = lookups.argmax_by_group(numbers, lengths, firsts.len())
     return (
         rows.select(by)[firsts]
         .with_columns(
-            sum_by_group(numbers, lengths, firsts.len()).alias("idle_ns"),
-            sum_by_group(numbers, pl.ones(numbers.len(), eager=True), firsts.len()).alias("count"),
+            lookups.sum_by_group(numbers, lengths, firsts.len()).alias("idle_ns"),
+            lookups.sum_by_group(numbers, pl.ones(numbers.len(), eager=True), firsts.len()).alias("count"),
             lengths[longest].alias("longest_ns"),
             *rows.select("start_ns", "end_ns")[longest],
         )
@@ -407,10 +399,10 @@ def _groups(rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
 
 
 ANALYSES = (
-    Value("host_segments", host_pieces),
-    Value("late_segments", lambda host_segments: host_segments[0]),
-    Value("innermost_events", lambda host_segments: host_segments[1]),
-    Value("attribution", blame),
-    Analysis(BLAME, blame_table),
-    Analysis(IDLE_BY, idle_by, placed=(IDLE_BY_FUNCTION_SECTION, IDLE_BY_MODULE_SECTION)),
+    analysis.Value("host_segments", host_pieces),
+    analysis.Value("late_segments", lambda host_segments: host_segments[0]),
+    analysis.Value("innermost_events", lambda host_segments: host_segments[1]),
+    analysis.Value("attribution", blame),
+    analysis.Analysis(BLAME, blame_table),
+    analysis.Analysis(IDLE_BY, idle_by, placed=(IDLE_BY_FUNCTION_SECTION, IDLE_BY_MODULE_SECTION)),
 )

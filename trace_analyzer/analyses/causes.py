@@ -8,14 +8,13 @@ from collections.abc import Collection
 
 import polars as pl
 
-from trace_analyzer import thresholds
+from trace_analyzer import schema, thresholds
 from trace_analyzer.analyses.host import STREAM_WAITS, Host
 from trace_analyzer.analysis import CAUSES_OF_IDLE, Analysis, Value
 from trace_analyzer.catalog.event_names import BLOCKING, DATA_LOADING
 from trace_analyzer.frames.intervals import END_NS, clip, sort_spans, split_by, union, with_covered
 from trace_analyzer.frames.lookups import lookup, over_group, scatter
 from trace_analyzer.ingest.trace import Trace
-from trace_analyzer.schema import Table, columns
 from trace_analyzer.vocabulary import EARLIER_WORK, TIME_SLICE, UNKNOWN_CAUSES, UNRECORDED, WITHHELD
 
 # Cut each gap of a device at the instants of the launch that ends it.
@@ -165,10 +164,10 @@ def _waited(frame: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame) 
     )
 
 
-IDLE = Table(
+IDLE = schema.Table(
     "idle",
     "The idle time of every gap, cut into intervals with one cause each.",
-    columns("""
+    schema.columns("""
         gap_id device start_ns end_ns
         cause str Why the device idled.
         event_id u32 The host event that was innermost then, where the cause is the host's.

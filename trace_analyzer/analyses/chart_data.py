@@ -8,18 +8,17 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from trace_analyzer import analysis, schema
 from trace_analyzer.analyses.blame import Attribution
 from trace_analyzer.analyses.host import Context, Host
-from trace_analyzer.analysis import Analysis
 from trace_analyzer.catalog.event_names import HOST_WAIT, PROFILER_STEP_NAME, named_code
 from trace_analyzer.frames.intervals import longest_place
 from trace_analyzer.frames.lookups import scatter, sum_by_group
-from trace_analyzer.schema import Table, columns
 
-STACKS = Table(
+STACKS = schema.Table(
     "stacks",
     "Time by stack, as trees of merged frames: idle time of each device, CPU time of the threads without waits, kernel time of each device.",
-    columns("""
+    schema.columns("""
         view str `idle`, `cpu` or `kernels`: whose time is divided.
         device i64 As in `devices`; null for CPU time.
         node_id i64 Number of the node in its tree, from 0; what calls comes before what it calls.
@@ -203,22 +202,18 @@ def titled_threads(host_events: pl.DataFrame, launches: pl.DataFrame, threads: p
     Parameters are the tables of these names. A title includes the process where there are several.
     """
     launching = launches.group_by("thread_id").agg(launches=pl.len())
-    return (
-        host_events.group_by("thread_id")
-        .agg(events=pl.len())
-        .join(launching, on="thread_id", how="left")
-        .join(_titles(host_events, threads), on="thread_id", how="left")
-        .sort(pl.col("launches").fill_null(0), "events", "thread_id", descending=[True, True, False])
-        .select("thread_id", pl.col("title").fill_null("Thread"))
-    )
-
-
-def _titles(host_events: pl.DataFrame, threads: pl.DataFrame) -> pl.DataFrame:
     with_events = threads.join(host_events.select("thread_id").unique(), on="thread_id", how="semi")
     several = with_events.get_column("process_id").n_unique() > 1
     process = pl.format("Process {} · ", "pid") if several else pl.lit("")
     thread = pl.when(pl.col("name").fill_null("") == "").then(pl.format("Thread {}", "tid")).otherwise(pl.col("name"))
-    return threads.select("thread_id", title=process + thread)
+    return (
+        host_events.group_by("thread_id")
+        .agg(events=pl.len())
+        .join(launching, on="thread_id", how="left")
+        .join(threads.select("thread_id", title=process + thread), on="thread_id", how="left")
+        .sort(pl.col("launches").fill_null(0), "events", "thread_id", descending=[True, True, False])
+        .select("thread_id", pl.col("title").fill_null("Thread"))
+    )
 
 
 # Name the package of each Python frame.
@@ -278,10 +273,10 @@ def _shared_folder(names: pl.Series) -> str:
     return commonpath([PurePosixPath(file).parent for file in own]) if len(own) else ""
 
 
-ADVICE_MEMBERS = Table(
+ADVICE_MEMBERS = schema.Table(
     "advice_members",
     "The intervals that each piece of advice is about: kernels, copies, runs of kernels, or idle time.",
-    columns("""
+    schema.columns("""
         advice str `id` of the advice.
         device start_ns end_ns
     """),
@@ -295,4 +290,4 @@ def advice_members(advice_intervals: Mapping[str, pl.DataFrame]) -> pl.DataFrame
     return ADVICE_MEMBERS.conform(members).sort("advice", "device", "start_ns", "end_ns")
 
 
-ANALYSES = (Analysis(ADVICE_MEMBERS, advice_members), Analysis(STACKS, stacks))
+ANALYSES = (analysis.Analysis(ADVICE_MEMBERS, advice_members), analysis.Analysis(STACKS, stacks))

@@ -7,11 +7,10 @@ the slowest rank is included, so these are effective bandwidths, not those of th
 
 import polars as pl
 
-from trace_analyzer import thresholds
+from trace_analyzer import analysis, thresholds
 from trace_analyzer.analyses.device_models import LINK, MatchedDevices, host_links, peer_links, possible_share
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.tensors import ELEMENT_BYTES
-from trace_analyzer.analysis import Analysis
 from trace_analyzer.catalog.event_names import copy_direction
 from trace_analyzer.frames.intervals import END_NS, innermost_at, longest_place, union, with_covered
 from trace_analyzer.frames.lookups import as_strings, lookup_inner, map_unique
@@ -230,7 +229,11 @@ def collectives(trace: Trace, host: Host, activities: pl.DataFrame) -> pl.DataFr
     kernels = activities.filter(pl.col("bound") == "communication")
     if kernels.is_empty():
         return COLLECTIVES.empty()
-    called = as_strings(_with_call(host, kernels))
+    calls = host.those((pl.col("kind") == "operator") & pl.col("name").str.contains("c10d"))
+    located = innermost_at(
+        kernels, "launch_start_ns", calls.rename({"event_id": "call_id"}), "call_id", "launch_thread"
+    )
+    called = as_strings(located.with_columns(host.texts(located.get_column("call_id")).cast(pl.String).alias("call")))
     named = _with_message(called, trace).with_columns(_collective().alias("collective"))
     # Fewer than two ranks exchange nothing, whatever their message says.
     ranks = pl.when(pl.col("group_size") >= 2).then(pl.col("group_size").cast(pl.Float64))
@@ -298,15 +301,6 @@ def hiding_work(activities: pl.DataFrame) -> pl.DataFrame:
     """
     work = activities.select("device", "start_ns", "duration_ns", "bound")
     return work.filter(~pl.col("bound").is_in(["communication", "copy"])).select("device", "start_ns", END_NS)
-
-
-def _with_call(host: Host, kernels: pl.DataFrame) -> pl.DataFrame:
-    """Add ``call``: the innermost c10d operator around the launch, which names the collective."""
-    calls = host.those((pl.col("kind") == "operator") & pl.col("name").str.contains("c10d"))
-    located = innermost_at(
-        kernels, "launch_start_ns", calls.rename({"event_id": "call_id"}), "call_id", "launch_thread"
-    )
-    return located.with_columns(host.texts(located.get_column("call_id")).cast(pl.String).alias("call"))
 
 
 def collective_inputs(trace: Trace, links: pl.DataFrame) -> pl.DataFrame:
@@ -378,7 +372,7 @@ def _bus_factor(ranks: pl.Expr) -> pl.Expr:
 
 
 ANALYSES = (
-    Analysis(COLLECTIVES, collectives),
-    Analysis(COMMUNICATION, communication_table, placed=(COMMUNICATION_SECTION,)),
-    Analysis(COPIES, copy_table, placed=(COPIES_SECTION,)),
+    analysis.Analysis(COLLECTIVES, collectives),
+    analysis.Analysis(COMMUNICATION, communication_table, placed=(COMMUNICATION_SECTION,)),
+    analysis.Analysis(COPIES, copy_table, placed=(COPIES_SECTION,)),
 )

@@ -19,13 +19,11 @@ from typing import Any
 
 import polars as pl
 
+from trace_analyzer import analysis, errors, schema
 from trace_analyzer.analyses.host import Context
-from trace_analyzer.analysis import Analysis, Value
-from trace_analyzer.errors import UsageError
 from trace_analyzer.frames.intervals import END_NS
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.options import Options
-from trace_analyzer.schema import Table, columns
 from trace_analyzer.sections import WHOLE_TRACE, Section, Shown
 
 COMPILE_LOG = {
@@ -64,7 +62,7 @@ def read_compile_log(folder: Path, rank: int | None) -> pl.DataFrame:
                 round(seconds * 1e9) if isinstance(seconds, (int, float)) and 0 <= seconds < 1e9 else None
             )
     if not compilations:
-        raise UsageError(
+        raise errors.UsageError(
             f"--compile-log {folder}: no logs of compilations; TORCH_TRACE={folder} python train.py writes them, and tlparse unpacks them"
         )
     return pl.DataFrame(list(compilations.values()), COMPILE_LOG)
@@ -124,10 +122,10 @@ def _in_a_line(text: str) -> str | None:
     return " ".join(reason.split())[:_LONGEST] or None
 
 
-COMPILED_REGIONS = Table(
+COMPILED_REGIONS = schema.Table(
     "compiled_regions",
     "Functions that Dynamo compiled, by version, most device time first.",
-    columns("""
+    schema.columns("""
         region str Number of the frame and of its version, as Dynamo counts: 0/1 was compiled once before.
         python_function
         resumed_after str The call of a graph break, as function and line, after which this region goes on; null for none.
@@ -145,10 +143,10 @@ COMPILED_REGIONS = Table(
         end_ns i64 Its end.
     """),
 )
-FUSED_KERNELS = Table(
+FUSED_KERNELS = schema.Table(
     "fused_kernels",
     "Kernels that Inductor generated, with the operators that each fuses and its source, most device time first.",
-    columns("""
+    schema.columns("""
         name str Name of the kernel.
         fuses str Operators whose work it does, as its name says, in alphabetical order.
         kernel_file str File with its source, as the profiler recorded it; null when it did not.
@@ -282,7 +280,7 @@ KERNELS_SECTION = Section(
 )
 
 ANALYSES = (
-    Value("compile_log", compile_log),
-    Analysis(COMPILED_REGIONS, compiled_regions, json="compiled_regions", section=REGIONS_SECTION),
-    Analysis(FUSED_KERNELS, fused_kernels, json="fused_kernels", section=KERNELS_SECTION),
+    analysis.Value("compile_log", compile_log),
+    analysis.Analysis(COMPILED_REGIONS, compiled_regions, json="compiled_regions", section=REGIONS_SECTION),
+    analysis.Analysis(FUSED_KERNELS, fused_kernels, json="fused_kernels", section=KERNELS_SECTION),
 )

@@ -5,16 +5,13 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from trace_analyzer import thresholds
-from trace_analyzer.analyses.causes import launches_after_waits
+from trace_analyzer import thresholds, vocabulary
+from trace_analyzer.analyses import causes, links
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.links import BY_ID, LAUNCHING, is_captured, with_ids
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.devices import Device, assumed_devices
-from trace_analyzer.frames.intervals import END_NS, sort_spans, union
-from trace_analyzer.frames.lookups import factorize, map_unique, over_group, starts_group
+from trace_analyzer.frames import intervals, lookups
 from trace_analyzer.ingest.trace import DeviceProperties, Trace
-from trace_analyzer.vocabulary import UNKNOWN_CAUSES
 
 # Distinguish overlaps on one stream by design from those that indicate corrupt rows.
 #
@@ -68,14 +65,14 @@ def with_stream_overlaps(rows: pl.DataFrame, able: tuple[int, ...]) -> pl.DataFr
     by design if the later one starts and ends after the other, was not launched before it, starts when no third kernel
     runs, and starts within the other's last half or last 10 us.
     """
-    streams, _ = factorize(*rows.select(_STREAM))
+    streams, _ = lookups.factorize(*rows.select(_STREAM))
     # The shorter of activities with equal starts comes first.
-    ordered = sort_spans(rows.with_columns(streams.alias("track")), ["track"], shortest_first=True)
-    new = starts_group("track")
+    ordered = intervals.sort_spans(rows.with_columns(streams.alias("track")), ["track"], shortest_first=True)
+    new = lookups.starts_group("track")
     earlier = {
         name: pl.when(~new).then(pl.col(name).shift(1)) for name in ("start_ns", "end_ns", "kind", "launch_start_ns")
     }
-    reached = over_group(ordered, "track", pl.col("end_ns").cum_max().shift(2)).alias("reached_ns")
+    reached = lookups.over_group(ordered, "track", pl.col("end_ns").cum_max().shift(2)).alias("reached_ns")
     overlap = earlier["end_ns"] - pl.col("start_ns")
     tail = pl.max_horizontal((earlier["end_ns"] - earlier["start_ns"]) // 2, thresholds.DEPENDENT_TAIL_NS)
     by_design = (
@@ -131,7 +128,7 @@ def clock_bounds(host: Host, linked_events: pl.DataFrame) -> pl.DataFrame:
         "launch_start_ns",
         "launch_end_ns",
         "start_ns",
-        END_NS,
+        intervals.END_NS,
         host.events.get_column("process_id")[linked_events.get_column("launch_id").drop_nulls()],
     )
     rest = 1 - thresholds.SKEW_QUANTILE
@@ -201,7 +198,7 @@ def late_starts(
     null without launches.
     """
     ended_by = idle_gaps.select("gap_id", linked_events.get_column("launch_id")[idle_gaps.get_column("activity_id")])
-    waited = ended_by.join(launches_after_waits(host, unmasked_launches), on="launch_id", how="semi")
+    waited = ended_by.join(causes.launches_after_waits(host, unmasked_launches), on="launch_id", how="semi")
     is_queued = pl.col("cause").is_in(["device-wait", "unexplained"])
     queued = (
         unmasked_gap_sums.filter(is_queued)
@@ -297,10 +294,10 @@ def stream_figures(linked_events: pl.DataFrame, dependent_launch_devices: tuple[
     ``linked_events`` needs launch_name and launch_start_ns.
     """
     by_graph = pl.col("launch_name").str.contains(_GRAPH).fill_null(False)
-    in_graph = map_unique(linked_events.select("launch_name"), by_graph.alias("in_graph")).to_series()
+    in_graph = lookups.map_unique(linked_events.select("launch_name"), by_graph.alias("in_graph")).to_series()
     time = pl.col("duration_ns")
     rows = linked_events.select(
-        *_STREAM, "kind", "start_ns", END_NS, "duration_ns", "recorded_ns", "launch_start_ns", in_graph
+        *_STREAM, "kind", "start_ns", intervals.END_NS, "duration_ns", "recorded_ns", "launch_start_ns", in_graph
     )
     shares = rows.group_by("device").agg(
         (time.filter("in_graph").sum() / time.sum()).alias("graph_share_ratio"),
@@ -311,9 +308,9 @@ def stream_figures(linked_events: pl.DataFrame, dependent_launch_devices: tuple[
 
 def _overlaps(in_order_only: pl.DataFrame, able: tuple[int, ...]) -> pl.DataFrame:
     """Return device and ratios of overlaps on its streams; only activities of graphs may be recorded out of order."""
-    _, firsts = factorize(*in_order_only.select(_STREAM))
+    _, firsts = lookups.factorize(*in_order_only.select(_STREAM))
     ordered = with_stream_overlaps(in_order_only, able)
-    covered = union(ordered, ["track"])
+    covered = intervals.union(ordered, ["track"])
     end, length = pl.col("end_ns"), pl.col("duration_ns")
     time_ns = length.sum().alias("time_ns")
     covered_ns = covered.group_by(in_order_only.get_column("device")[firsts][covered.get_column("track")]).agg(
@@ -351,7 +348,7 @@ def _skewed_idle(rows: pl.DataFrame, sums: pl.DataFrame, clocks: pl.DataFrame) -
         "device",
         pl.max_horizontal("early_ns", pl.when(ahead > thresholds.CLOCK_TOLERANCE_NS).then(ahead)).alias("skew_ns"),
     )
-    known_ns = pl.when(~pl.col("cause").is_in(UNKNOWN_CAUSES)).then("idle_ns").otherwise(0)
+    known_ns = pl.when(~pl.col("cause").is_in(vocabulary.UNKNOWN_CAUSES)).then("idle_ns").otherwise(0)
     of_gap = (
         sums.select("gap_id", "device", known_ns.alias("known_ns"))
         .set_sorted("gap_id")
@@ -390,13 +387,13 @@ def kernel_launches(
     Calls of one correlation id in one process count once: they are the runtime's and the driver's name of the same
     launch.
     """
-    launching = pl.col("name").str.contains(LAUNCHING) & ~pl.col("name").str.contains(_NO_KERNEL)
+    launching = pl.col("name").str.contains(links.LAUNCHING) & ~pl.col("name").str.contains(_NO_KERNEL)
     calls = host.calls_of(launching | pl.col("name").str.contains(_GRAPH_LAUNCH)).drop_nulls("correlation")
-    calls = calls.filter(~is_captured(calls, graph_captures))
+    calls = calls.filter(~links.is_captured(calls, graph_captures))
     names = host.names.select(pl.col("name").str.contains(_GRAPH_LAUNCH).alias("of_graph")).to_series()
-    calls = calls.select(*BY_ID, "start_ns", names[calls.get_column("name_id")].alias("of_graph"))
+    calls = calls.select(*links.BY_ID, "start_ns", names[calls.get_column("name_id")].alias("of_graph"))
     process = host.events.get_column("process_id")[unmasked_launches.get_column("launch_id")]
-    numbered, launched = with_ids(calls, unmasked_launches.select(process, "correlation"))
+    numbered, launched = links.with_ids(calls, unmasked_launches.select(process, "correlation"))
     last = (
         unmasked_launches.select(process, pl.col("start_ns").alias("last_ns"), "first_start_ns")
         .group_by("process_id")

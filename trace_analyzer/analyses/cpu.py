@@ -4,22 +4,20 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from trace_analyzer import thresholds
+from trace_analyzer import analysis, schema, thresholds
 from trace_analyzer.analyses.host import CALLS, Context
 from trace_analyzer.analyses.steps import HostSteps, with_states
 from trace_analyzer.analyses.work import MATMUL_FORMULAS, Record, call_work
-from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.event_names import DATA_LOADING, built_in_call
 from trace_analyzer.catalog.kernels import kernel_buckets
 from trace_analyzer.frames.intervals import clip, innermost
 from trace_analyzer.frames.lookups import lookup, scatter
-from trace_analyzer.schema import Table, columns
 from trace_analyzer.sections import Section, Shown
 
-CPU_TIME = Table(
+CPU_TIME = schema.Table(
     "cpu_time",
     "Where the main thread of a trace without device work spends its steady steps, or its whole time; parts add up to it.",
-    columns("""
+    schema.columns("""
         part str A cause of idle time (data-loading, python, dispatch, host-unknown, ...), what operators do, or tiny-operators.
         time_ns i64 Time in which an event of this kind is the innermost one.
         time_ratio f64 Share of the window.
@@ -241,4 +239,4 @@ SECTION = Section(
     ),
 )
 
-ANALYSES = (Value("cpu_run", cpu_run), Analysis(CPU_TIME, cpu_time, json="cpu_time", section=SECTION))
+ANALYSES = (analysis.Value("cpu_run", cpu_run), analysis.Analysis(CPU_TIME, cpu_time, json="cpu_time", section=SECTION))

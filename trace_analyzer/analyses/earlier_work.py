@@ -8,15 +8,11 @@ before the gap, and the CPU waited for the device in a call until the gap ended.
 
 import polars as pl
 
-from trace_analyzer import thresholds
+from trace_analyzer import analysis, errors, thresholds, units, vocabulary
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.event_names import BLOCKING
-from trace_analyzer.errors import Note
 from trace_analyzer.frames.intervals import END_NS, count_until, union, with_covered
 from trace_analyzer.ingest.trace import Trace
-from trace_analyzer.units import duration, visible
-from trace_analyzer.vocabulary import EARLIER_WORK
 
 _STREAM = ["device", "context", "stream"]
 _COPIES = r"(?i)memcpy"
@@ -106,7 +102,7 @@ def with_earlier_work(unnamed_segments: pl.DataFrame, earlier_work: pl.DataFrame
         unnamed_segments.join(waiter, on="gap_id", how="left", maintain_order="left")
         .with_columns((waits & may_be_earlier).alias("is_held"))
         .with_columns(
-            pl.when("is_held").then(pl.lit(EARLIER_WORK)).otherwise("cause").alias("cause"),
+            pl.when("is_held").then(pl.lit(vocabulary.EARLIER_WORK)).otherwise("cause").alias("cause"),
             pl.when("is_held").then("waiter_id").otherwise("event_id").alias("event_id"),
         )
         .drop("waiter_id", "is_held")
@@ -120,7 +116,7 @@ _NONE = pl.DataFrame(
 
 def earlier_work_notes(
     earlier_work: pl.DataFrame, idle_gaps: pl.DataFrame, linked_events: pl.DataFrame, host: Host, devices: pl.DataFrame
-) -> tuple[Note, ...]:
+) -> tuple[errors.Note, ...]:
     """Note for each gap of ``earlier_work`` which activity waited, since when, and in which call the CPU was.
 
     ``devices`` maps codes to labels.
@@ -137,12 +133,12 @@ def earlier_work_notes(
     )
     names = linked_events.get_column("name")[rows.get_column("activity_id")].cast(pl.String)
     return tuple(
-        Note(
-            EARLIER_WORK,
+        errors.Note(
+            vocabulary.EARLIER_WORK,
             "warning",
-            f"device {labels[row['device']]} worked for {duration(row['end_ns'] - row['since_ns'])} on what was launched before the"
-            f" recording began: {visible(row['name'])} was launched ({visible(row['launch'])}) at {duration(row['since_ns'])} and could not start before"
-            f" {duration(row['end_ns'])}, while the CPU sat in {visible(row['call'])}; synchronize before the recording starts",
+            f"device {labels[row['device']]} worked for {units.duration(row['end_ns'] - row['since_ns'])} on what was launched before the"
+            f" recording began: {units.visible(row['name'])} was launched ({units.visible(row['launch'])}) at {units.duration(row['since_ns'])} and could not start before"
+            f" {units.duration(row['end_ns'])}, while the CPU sat in {units.visible(row['call'])}; synchronize before the recording starts",
         )
         for row in rows.with_columns(names.alias("name")).iter_rows(named=True)
     )
@@ -251,27 +247,18 @@ def recording_pauses(trace: Trace) -> pl.DataFrame:
     if silences.is_empty() or trace.host_events.get_column("kind").eq("python").any():
         return silences
     length = pl.col("end_ns") - pl.col("start_ns")
-    return silences.filter(
-        (length > thresholds.PAUSE_SPAN_RATIO * trace.duration_ns)
-        | _between_sessions(trace, silences)
-        | _holds_boundary(trace, silences)
-        | _correlations_restart(trace, silences)
-    )
-
-
-def _between_sessions(trace: Trace, silences: pl.DataFrame) -> pl.Series:
     sessions = pl.DataFrame(trace.profiler_sessions, schema={"start_ns": pl.Int64, "end_ns": pl.Int64}, orient="row")
     covered = union(sessions.with_columns(pl.lit(0).alias("all")), ["all"])
     opened, closed = covered.get_column("end_ns").head(-1), covered.get_column("start_ns").tail(-1)
     before = opened.search_sorted(silences.get_column("end_ns"), side="left")
-    return before > closed.search_sorted(silences.get_column("start_ns"), side="right")
-
-
-def _holds_boundary(trace: Trace, silences: pl.DataFrame) -> pl.Series:
-    """Return whether the profiler marks the begin or end of a recording within each silence."""
     instants = pl.Series(trace.boundaries, dtype=pl.Int64).sort()
     until = instants.search_sorted(silences.get_column("end_ns"), side="right")
-    return until > instants.search_sorted(silences.get_column("start_ns"), side="left")
+    return silences.filter(
+        (length > thresholds.PAUSE_SPAN_RATIO * trace.duration_ns)
+        | (before > closed.search_sorted(silences.get_column("start_ns"), side="right"))
+        | (until > instants.search_sorted(silences.get_column("start_ns"), side="left"))
+        | _correlations_restart(trace, silences)
+    )
 
 
 def _correlations_restart(trace: Trace, silences: pl.DataFrame) -> pl.Series:
@@ -292,10 +279,10 @@ def _correlations_restart(trace: Trace, silences: pl.DataFrame) -> pl.Series:
 
 
 ANALYSES = (
-    Value("drained_streams", drained_streams),
-    Value("earlier_work", earlier_work),
-    Value("gap_segments", with_earlier_work),
-    Value("earlier_work_notes", earlier_work_notes),
-    Value("recording_pauses", recording_pauses),
-    Value("unrecorded_work", unrecorded_work),
+    analysis.Value("drained_streams", drained_streams),
+    analysis.Value("earlier_work", earlier_work),
+    analysis.Value("gap_segments", with_earlier_work),
+    analysis.Value("earlier_work_notes", earlier_work_notes),
+    analysis.Value("recording_pauses", recording_pauses),
+    analysis.Value("unrecorded_work", unrecorded_work),
 )

@@ -23,8 +23,7 @@ from trace_analyzer.analyses.tensors import (
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.fixes import COMPILE, named_fusion
-from trace_analyzer.frames.intervals import innermost_at, lookup_at
-from trace_analyzer.frames.lookups import map_unique
+from trace_analyzer.frames import intervals, lookups
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.schema import PLACE, Table, columns
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Section, Shown
@@ -213,12 +212,12 @@ def _optimizers(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
         "kind", "bucket", "name", "operator", "device", "activity_id", "start_ns", "duration_ns", "launch_thread",
         "launch_start_ns",
     ).filter(pl.col("kind") == "kernel", pl.col("bucket") != "communication")  # fmt: skip
-    inside = lookup_at(kernels, "launch_start_ns", steps, ["launch_thread"], ["step_id", "optimizer"]).drop_nulls(
-        "step_id"
-    )
+    inside = intervals.lookup_at(
+        kernels, "launch_start_ns", steps, ["launch_thread"], ["step_id", "optimizer"]
+    ).drop_nulls("step_id")
     fused = (pl.col("name").str.contains(_FUSED) | pl.col("operator").str.contains(_FUSED)).fill_null(False)
     foreach = pl.col("operator").str.contains("_foreach_").fill_null(False)
-    labels = map_unique(inside.select("name", "operator"), fused.alias("fused"), foreach.alias("foreach"))
+    labels = lookups.map_unique(inside.select("name", "operator"), fused.alias("fused"), foreach.alias("foreach"))
     operator_ns = pl.col("duration_ns").sum().over("step_id", "operator")
     return (
         inside.hstack(labels)
@@ -251,7 +250,7 @@ def _located(host: Host, runs: pl.DataFrame, places: pl.DataFrame, modules: pl.D
     spans = host.those(of_user, "thread_id", "start_ns", "end_ns", "event_id").filter(
         pl.col("thread_id").is_in(where.get_column("thread_id").unique().implode())
     )
-    inside = innermost_at(where, "time_ns", spans, "event_id").drop_nulls("event_id")
+    inside = intervals.innermost_at(where, "time_ns", spans, "event_id").drop_nulls("event_id")
     functions = inside.select(
         "activity_id", host.texts(inside.get_column("event_id")).cast(pl.String).alias("function")
     )

@@ -15,19 +15,7 @@ import polars as pl
 from polars import selectors as cs
 
 from trace_analyzer.analysis import Value
-from trace_analyzer.catalog.event_names import (
-    BLOCKING,
-    DATA_LOADING,
-    FRAME,
-    GUARDS,
-    HOST_WAIT,
-    LOOKUP,
-    PHASES,
-    code_rules,
-    host_work,
-    is_annotation,
-    named_code,
-)
+from trace_analyzer.catalog import event_names
 from trace_analyzer.frames.intervals import END_NS, enclosing
 from trace_analyzer.frames.lookups import Tree, factorize, gather, inverse_index, scatter
 from trace_analyzer.ingest.trace import Trace
@@ -97,7 +85,7 @@ def host_of(trace: Trace) -> Host:
         name_ids.alias("name_id"),
         *(gather(names.get_column(column), name_ids) for column in _NAME_COLUMNS),
     )
-    too_short = (pl.col("work") == HOST_WAIT) & (pl.col("duration_ns") < HOST_WAIT_NS)
+    too_short = (pl.col("work") == event_names.HOST_WAIT) & (pl.col("duration_ns") < HOST_WAIT_NS)
     events = events.with_columns(pl.when(~too_short.fill_null(False)).then("work").alias("work"))
     is_call = gather(names.get_column("kind").is_in(CALLS), name_ids)
     calls = events.with_columns(rows.get_column("correlation")).filter(is_call)
@@ -105,7 +93,7 @@ def host_of(trace: Trace) -> Host:
 
 
 _NAME_COLUMNS = ("work", "marks")
-_WORK = pl.Enum((*NAMED_WORK, BLOCKING, GUARDS, LOOKUP))
+_WORK = pl.Enum((*NAMED_WORK, event_names.BLOCKING, event_names.GUARDS, event_names.LOOKUP))
 
 
 def _names(rows: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:
@@ -114,13 +102,15 @@ def _names(rows: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:
     ids, firsts = factorize(*rows.select(key))
     names = rows.select(key)[firsts].cast(pl.String).with_row_index("name_id")
     return ids, (
-        names.join(host_work(names), on=key, how="left", maintain_order="left")
-        .join(named_code(names), on=key, how="left", maintain_order="left")
+        names.join(event_names.host_work(names), on=key, how="left", maintain_order="left")
+        .join(event_names.named_code(names), on=key, how="left", maintain_order="left")
         .with_columns(
             pl.col("work").cast(_WORK),
-            pl.col("phase").cast(pl.Enum(PHASES)),
-            pl.col("source").cast(pl.Enum(list(dict.fromkeys(rule.name for rule in code_rules("sources"))))),
-            is_annotation().alias("marks"),
+            pl.col("phase").cast(pl.Enum(event_names.PHASES)),
+            pl.col("source").cast(
+                pl.Enum(list(dict.fromkeys(rule.name for rule in event_names.code_rules("sources"))))
+            ),
+            event_names.is_annotation().alias("marks"),
             pl.col("name").cast(pl.Categorical).alias("text"),
         )
     )
@@ -272,12 +262,16 @@ def _phases(host: Host, tree: Tree, forward_thread: pl.Series, forward_of: pl.Se
     only autograd uses are backward even between operators.
     """
     threads, is_operator = host.events.get_column("thread_id"), host.events.get_column("kind") == "operator"
-    backward, none = PHASES.index("backward"), len(PHASES)
-    named = pl.when(pl.col("work") == DATA_LOADING).then(pl.lit(DATA_LOADING, pl.Enum(PHASES))).otherwise("phase")
+    backward, none = event_names.PHASES.index("backward"), len(event_names.PHASES)
+    named = (
+        pl.when(pl.col("work") == event_names.DATA_LOADING)
+        .then(pl.lit(event_names.DATA_LOADING, pl.Enum(event_names.PHASES)))
+        .otherwise("phase")
+    )
     of_name = host.each(named.to_physical().cast(pl.UInt8).fill_null(none))
     ran = (is_operator & (forward_thread > 0)).fill_null(False)
     ran_back = inverse_index(forward_of.drop_nulls(), threads.len()).is_not_null()
-    of_others = pl.when(ran).then(backward).when(ran_back).then(PHASES.index("forward")).otherwise(none)
+    of_others = pl.when(ran).then(backward).when(ran_back).then(event_names.PHASES.index("forward")).otherwise(none)
     own = pl.select(pl.min_horizontal(of_name, of_others.cast(pl.UInt8)).alias("phase")).to_series()
     phases, is_backward = tree.least(own, none), ran | host.each((pl.col("phase") == "backward").fill_null(False))
     # Steps and passes that are annotated enclose operators of other passes too: all operators count, not only outermost.
@@ -289,7 +283,7 @@ def _phases(host: Host, tree: Tree, forward_thread: pl.Series, forward_of: pl.Se
         phases = phases.zip_with(
             phases.is_not_null() | ~threads.is_in(autograd.implode()), pl.Series([backward], dtype=pl.UInt32)
         )
-    return pl.Series(PHASES, dtype=pl.Enum(PHASES))[phases]
+    return pl.Series(event_names.PHASES, dtype=pl.Enum(event_names.PHASES))[phases]
 
 
 def _of_forward(ids: pl.Series, backward_ids: pl.Series, forward_ids: pl.Series) -> pl.Series:
@@ -328,7 +322,7 @@ def _stacks(trace: Trace) -> pl.DataFrame:
     own = pl.col("name").filter(~pl.col("library")).first()
     functions = (
         frames.drop_nulls("name")
-        .join(named_code(frames.drop_nulls("name")), on=["kind", "name"], how="left", maintain_order="left")
+        .join(event_names.named_code(frames.drop_nulls("name")), on=["kind", "name"], how="left", maintain_order="left")
         .group_by("call_stack", maintain_order=True)
         .agg(pl.coalesce(own, pl.col("name").first()).str.replace(_PACKAGES, "").alias("function"))
     )
@@ -360,7 +354,7 @@ _ELSEWHERE = re.compile(r"^(\\\\|//|\w+://)")
 
 def call_line(frame: str | None, operator: str | None) -> int | None:
     """Return the only line in the function of ``frame`` (``file.py(12): f``) that calls ``operator``, or None."""
-    match = FRAME.fullmatch(frame) if frame else None
+    match = event_names.FRAME.fullmatch(frame) if frame else None
     if match is None or not operator or not operator.startswith("aten::"):
         return None
     name = operator.removeprefix("aten::")

@@ -8,22 +8,18 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from trace_analyzer import thresholds
+from trace_analyzer import errors, schema, thresholds, units, vocabulary
 from trace_analyzer.analyses.causes import causes_but, launches_after_waits
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analysis import CAUSES_OF_IDLE, Analysis, Value
-from trace_analyzer.errors import Note
 from trace_analyzer.frames.intervals import END_NS, longest_place, sort_spans, union
 from trace_analyzer.frames.lookups import over_group, scatter, starts_group, sum_runs
-from trace_analyzer.schema import PLACE, Table, columns
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Section, Shown
-from trace_analyzer.units import duration
-from trace_analyzer.vocabulary import TIME_SLICE
 
-GAPS = Table(
+GAPS = schema.Table(
     "gaps",
     "Maximal idle intervals of a device, of the 256 busiest.",
-    columns("""
+    schema.columns("""
         gap_id device start_ns end_ns duration_ns
         activity_id u32 The activity that ends the gap.
         launch_id
@@ -49,17 +45,17 @@ GAPS_SECTION = Section(
 )
 
 
-CAUSES = Table(
+CAUSES = schema.Table(
     "causes",
     "Idle time of each device by cause.",
-    columns(
+    schema.columns(
         """
         device
         cause str Why the device idled.
         time_ns i64 Idle time with this cause.
         idle_ratio f64 Share of the device's idle time.
         """,
-        *PLACE,
+        *schema.PLACE,
     ),
 )
 
@@ -215,10 +211,10 @@ def _within(value: pl.Expr, ratio: float) -> pl.Expr:
     return (value - median).abs() <= ratio * median
 
 
-def time_slice_notes(idle_causes: pl.DataFrame, devices: pl.DataFrame) -> tuple[Note, ...]:
+def time_slice_notes(idle_causes: pl.DataFrame, devices: pl.DataFrame) -> tuple[errors.Note, ...]:
     """Note for each device how many turns of another program there are, and of which length and distance."""
     turns = (
-        idle_causes.filter(pl.col("cause") == TIME_SLICE)
+        idle_causes.filter(pl.col("cause") == vocabulary.TIME_SLICE)
         .join(devices.select("device", "label"), on="device")
         .group_by("device", "label")
         .agg(
@@ -229,10 +225,10 @@ def time_slice_notes(idle_causes: pl.DataFrame, devices: pl.DataFrame) -> tuple[
         .sort("device")
     )
     return tuple(
-        Note(
+        errors.Note(
             "time-sliced-device",
             "warning",
-            f"device {label} idles {count:,} times for {duration(ns)}, every {duration(every)}, before queued work that usually"
+            f"device {label} idles {count:,} times for {units.duration(ns)}, every {units.duration(every)}, before queued work that usually"
             " starts at once: another program seems to use it in turn (time-slicing), and kernels may hold such turns too;"
             " nvidia-smi or rocm-smi lists the programs; record again with the device to yourself",
             count,

@@ -7,22 +7,19 @@ from math import prod
 
 import polars as pl
 
-from trace_analyzer import thresholds
+from trace_analyzer import analysis, errors, schema, thresholds
 from trace_analyzer.analyses.device_models import MatchedDevices, by_type, of_device
-from trace_analyzer.analysis import Analysis
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.event_names import WITHIN_DEVICE, copy_direction, is_collective_copy
 from trace_analyzer.catalog.kernels import kernel_buckets
-from trace_analyzer.errors import Note
 from trace_analyzer.frames.lookups import as_strings, factorize, lookup, map_unique
-from trace_analyzer.schema import Table, columns
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Longest, Section, Shown
 from trace_analyzer.units import NS_PER_US
 
-KERNELS = Table(
+KERNELS = schema.Table(
     "kernels",
     "Activities summed up by name.",
-    columns("""
+    schema.columns("""
         device name
         kind str kernel, memcpy or memset.
         bucket bound
@@ -298,7 +295,7 @@ def with_memory_excess(activities: pl.DataFrame, devices: Mapping[int, Device | 
 
 def without_impossible_work(
     activities: pl.DataFrame, devices: Mapping[int, Device | None]
-) -> tuple[pl.DataFrame, tuple[Note, ...]]:
+) -> tuple[pl.DataFrame, tuple[errors.Note, ...]]:
     """Return activities without FLOP and bytes that no device can do in their time, and a note that counts them.
 
     Shapes that are wrong, or of another kernel, give such work. Datasheets and clocks are off by less than
@@ -327,7 +324,7 @@ def without_impossible_work(
         return activities, ()
     message = "kernels with more FLOP or bytes, by their operator's shapes, than the device can do in their time: unknown work"
     unknown = pl.when(~pl.lit(impossible)).then(pl.col("flop", "moved_bytes", "doubtful_bytes"))
-    return activities.with_columns(unknown), (Note("impossible-work", "warning", message, count),)
+    return activities.with_columns(unknown), (errors.Note("impossible-work", "warning", message, count),)
 
 
 def without_refuted_reads(activities: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.DataFrame:
@@ -373,4 +370,4 @@ def kernel_table(activities: pl.DataFrame, exclusive_times: pl.Series) -> pl.Dat
 _DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")
 
 
-ANALYSES = (Analysis(KERNELS, kernel_table, placed=(KERNELS_SECTION,)),)
+ANALYSES = (analysis.Analysis(KERNELS, kernel_table, placed=(KERNELS_SECTION,)),)

@@ -10,20 +10,16 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from trace_analyzer import thresholds
+from trace_analyzer import analysis, errors, schema, thresholds, units
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.event_names import HOST_WAIT, PROFILER_STEP_NAME
-from trace_analyzer.errors import Note
 from trace_analyzer.frames.intervals import clip
-from trace_analyzer.schema import Table, columns
-from trace_analyzer.units import duration, percent
 from trace_analyzer.vocabulary import HOST_CAUSES, PARTS, WORK
 
-FIRST_LAUNCHES = Table(
+FIRST_LAUNCHES = schema.Table(
     "first_launches",
     "First launches of kernels, with others of the same operator: how long the thread took for each, beside later ones.",
-    columns("""
+    schema.columns("""
         activity_id launch_id device name thread_id
         start_ns i64 End of the thread's launch before it; its own start where there is none.
         operator_start_ns i64 Start of the innermost operator around it, in that time; `start_ns` without one.
@@ -91,7 +87,7 @@ def ns_in_windows(idle: pl.DataFrame, windows: pl.DataFrame) -> dict[int, int]:
     return dict(inside.group_by("window").agg(length).sort("window").iter_rows())
 
 
-ANALYSES = (Analysis(FIRST_LAUNCHES, first_launches), Value("cold_idle", cold_idle))
+ANALYSES = (analysis.Analysis(FIRST_LAUNCHES, first_launches), analysis.Value("cold_idle", cold_idle))
 
 
 # Measure the host's recorded time before a device's first activity and after its last.
@@ -260,15 +256,15 @@ def trimmed(window: Interval, gaps: pl.DataFrame, sums: pl.DataFrame) -> Interva
     )
 
 
-def trim_notes(device: int | str, window: Interval, judged: Interval) -> tuple[Note, ...]:
+def trim_notes(device: int | str, window: Interval, judged: Interval) -> tuple[errors.Note, ...]:
     """Note the time that `trimmed` removed from the window of a device."""
     edges = (("before its first real work", judged[0] - window[0]), ("after its last", window[1] - judged[1]))
-    taken = [f"{duration(ns)} {where}" for where, ns in edges if ns]
+    taken = [f"{units.duration(ns)} {where}" for where, ns in edges if ns]
     return tuple(
-        Note(
+        errors.Note(
             "trimmed-window",
             "info",
-            f"device {device} idled, but for {percent(thresholds.EDGE_WORK_RATIO)} of its work at most, for {' and '.join(taken)}: the verdict leaves"
+            f"device {device} idled, but for {units.percent(thresholds.EDGE_WORK_RATIO)} of its work at most, for {' and '.join(taken)}: the verdict leaves"
             " this out (--step all judges everything); with prof.step() in the loop, steps mark what belongs to it",
         )
         for _ in taken[:1]

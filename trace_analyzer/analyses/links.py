@@ -5,14 +5,12 @@ from typing import Any
 
 import polars as pl
 
+from trace_analyzer import analysis, errors, thresholds
 from trace_analyzer.analyses.host import CALLS, Host
-from trace_analyzer.analysis import RUN_AHEAD, Analysis, Value
-from trace_analyzer.errors import Note
 from trace_analyzer.frames.intervals import innermost_at, last_started, lookup_at, rank_places, union
 from trace_analyzer.frames.lookups import count_distinct, first_index, inverse_index, lookup_inner, sum_by_group
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.schema import Table, columns
-from trace_analyzer.thresholds import CLOCK_TOLERANCE_NS
 
 LAUNCHES = Table(
     "launches",
@@ -36,7 +34,7 @@ _PAIRS_PER_EVENT = 32
 """Most such pairs per activity and call of the trace, so that memory stays proportional to the file."""
 
 
-def launch_links(trace: Trace, host: Host) -> tuple[pl.DataFrame, tuple[Note, ...]]:
+def launch_links(trace: Trace, host: Host) -> tuple[pl.DataFrame, tuple[errors.Note, ...]]:
     """Return (activity_id, launch_id) of every linked activity, and notes on ambiguities.
 
     Links use the correlation id within the activity's process. Of the calls that launch, copy or set memory, the latest
@@ -120,7 +118,7 @@ def _by_correlation(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFra
     return (
         activities.sort("start_ns")
         .join_asof(calls, **at)
-        .join_asof(calls, **at, strategy="forward", tolerance=CLOCK_TOLERANCE_NS, suffix="_later")
+        .join_asof(calls, **at, strategy="forward", tolerance=thresholds.CLOCK_TOLERANCE_NS, suffix="_later")
         .join(earliest, on="id", how="left", maintain_order="left")
         .with_columns(pl.when(is_nearer).then("launch_id_later").otherwise("launch_id").alias("launch_id"))
         .select("activity_id", pl.coalesce("launch_id", "earliest_id").alias("launch_id"))
@@ -196,7 +194,7 @@ def _ends(flows: pl.DataFrame, places: pl.DataFrame) -> tuple[pl.DataFrame, pl.D
     return tails, heads
 
 
-def _with_process(trace: Trace, calls: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Note, ...]]:
+def _with_process(trace: Trace, calls: pl.DataFrame) -> tuple[pl.DataFrame, tuple[errors.Note, ...]]:
     """Add the process that launched each activity.
 
     Several processes in one file share correlation numbers, so each (device, context) is assigned to one process as a
@@ -221,7 +219,7 @@ def _with_process(trace: Trace, calls: pl.DataFrame) -> tuple[pl.DataFrame, tupl
     votes = clear if left.is_empty() else pl.concat([clear, _by_merit(left, calls, flows, owner)])
     ties = votes.filter(pl.col("tie").fill_null(False))
     notes = tuple(
-        Note(
+        errors.Note(
             "ambiguous-process",
             "warning",
             f"device {device}, context {context}: two processes fit its correlation ids equally well; left unlinked",
@@ -375,7 +373,7 @@ def _by_call(host: Host, launches: pl.DataFrame) -> pl.DataFrame:
 
 
 ANALYSES = (
-    Value("launch_links", launch_links),
-    Analysis(LAUNCHES, launches, needs=(RUN_AHEAD,), hide=_without_leads),
-    Value("graph_captures", captures),
+    analysis.Value("launch_links", launch_links),
+    analysis.Analysis(LAUNCHES, launches, needs=(analysis.RUN_AHEAD,), hide=_without_leads),
+    analysis.Value("graph_captures", captures),
 )

@@ -2,19 +2,16 @@
 
 import polars as pl
 
-from trace_analyzer import thresholds
+from trace_analyzer import analysis, schema, thresholds
 from trace_analyzer.analyses.host import CALLS, Context
 from trace_analyzer.analyses.roofline import work_rates, work_sums
-from trace_analyzer.analysis import Analysis
-from trace_analyzer.frames.intervals import union, with_covered
-from trace_analyzer.frames.lookups import inverse_index, scatter
-from trace_analyzer.schema import Table, columns
+from trace_analyzer.frames import intervals, lookups
 from trace_analyzer.sections import WHOLE_TRACE, Longest, Section, Shown
 
-OPERATORS = Table(
+OPERATORS = schema.Table(
     "operators",
     "Operators summed up by name.",
-    columns("""
+    schema.columns("""
         name
         count u32 How often it ran.
         host_ns i64 CPU time, children included.
@@ -76,7 +73,7 @@ def operator_table(
     # The number of every operator's name, for sums; null for other events.
     name_of = events.select(pl.when(is_operator).then("name_id")).to_series()
     operators = events.filter(is_operator)
-    blocks = inverse_index(runtime_calls.filter("blocks").get_column("launch_id"), events.height).is_not_null()
+    blocks = lookups.inverse_index(runtime_calls.filter("blocks").get_column("launch_id"), events.height).is_not_null()
     spent = _spent(events, blocks)
 
     launched = _launched(launches, activities, spent, blocks)
@@ -114,7 +111,7 @@ _PARTS = ("dispatch_ns", "runtime_ns", "blocked_ns", "inner_python_ns")
 def _spent(events: pl.DataFrame, blocks: pl.Series) -> pl.DataFrame:
     """Return operator_id, self_ns (duration without children), and the kind of this time."""
     below = events.group_by("parent_id").agg(pl.col("duration_ns").sum()).drop_nulls("parent_id")
-    inner = scatter(below.get_column("parent_id"), below.get_column("duration_ns"), events.height).fill_null(0)
+    inner = lookups.scatter(below.get_column("parent_id"), below.get_column("duration_ns"), events.height).fill_null(0)
     dispatch, runtime, blocked, python = (pl.lit(part, dtype=pl.Enum(_PARTS)) for part in _PARTS)
     called = pl.when(pl.col("kind").is_in(CALLS)).then(runtime)
     part = (
@@ -130,7 +127,7 @@ def _launched(launches: pl.DataFrame, activities: pl.DataFrame, spent: pl.DataFr
     """Return operator_id and short of each launch in an operator, except blocking calls."""
     made = launches.drop_nulls("operator_id").select("operator_id", "launch_id", "duration_ns")
     worked = activities.group_by("launch_id").agg(pl.col("duration_ns").sum().alias("worked_ns")).drop_nulls()
-    launching = inverse_index(made.get_column("operator_id").unique(), blocks.len()).is_not_null()
+    launching = lookups.inverse_index(made.get_column("operator_id").unique(), blocks.len()).is_not_null()
     dispatch = (
         spent.filter((pl.col("part") == "dispatch_ns") & launching.gather(spent.get_column("operator_id")))
         .group_by("operator_id")
@@ -164,8 +161,8 @@ def _led_in(operators: pl.DataFrame, context: Context) -> pl.DataFrame:
         .filter(pl.col("previous_ns") < pl.col("start_ns"))
     )
     is_work = pl.col("kind").is_in(CALLS) | pl.col("work").is_not_null()
-    other = union(context.host.those(is_work | pl.col("name").str.contains(_WAITS)), ["thread_id"])
-    return with_covered(outer, other, ["thread_id"], "other_ns", start="previous_ns", end="start_ns").select(
+    other = intervals.union(context.host.those(is_work | pl.col("name").str.contains(_WAITS)), ["thread_id"])
+    return intervals.with_covered(outer, other, ["thread_id"], "other_ns", start="previous_ns", end="start_ns").select(
         "operator_id", (pl.col("start_ns") - pl.col("previous_ns") - pl.col("other_ns")).alias("led_in_ns")
     )
 
@@ -176,7 +173,7 @@ def launch_counts(operators: pl.DataFrame) -> tuple[int, int]:
     return int(launches), int(short)
 
 
-ANALYSES = (Analysis(OPERATORS, operator_table, placed=(OPERATORS_SECTION,)),)
+ANALYSES = (analysis.Analysis(OPERATORS, operator_table, placed=(OPERATORS_SECTION,)),)
 
 
 def bucket_work(kernels: pl.DataFrame) -> pl.DataFrame:

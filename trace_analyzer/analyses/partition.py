@@ -2,28 +2,16 @@
 
 import polars as pl
 
-from trace_analyzer import analysis
+from trace_analyzer import analysis, schema
 from trace_analyzer.analyses.host import Context
-from trace_analyzer.analysis import Analysis, Value
-from trace_analyzer.frames.intervals import (
-    END_NS,
-    clip,
-    coalesce,
-    overlap_sums,
-    sort_spans,
-    sweep_sum,
-    union,
-    with_covered,
-)
-from trace_analyzer.frames.lookups import map_unique, over_group, scatter
+from trace_analyzer.frames import intervals, lookups
 from trace_analyzer.options import Options
-from trace_analyzer.schema import Table, columns
 from trace_analyzer.vocabulary import WORK
 
-PARTITION = Table(
+PARTITION = schema.Table(
     "partition",
     "Each device's whole window as disjoint intervals.",
-    columns("""
+    schema.columns("""
         device start_ns end_ns part
     """),
 )
@@ -32,16 +20,16 @@ PARTITION = Table(
 def partition(busy_parts: pl.DataFrame, idle_causes: pl.DataFrame) -> pl.DataFrame:
     """Return table `partition`: busy time by bound and idle time by cause, disjoint, covering each window."""
     caused = idle_causes.select("device", "start_ns", "end_ns", pl.col("cause").cast(pl.Categorical).alias("part"))
-    parts = sort_spans(pl.concat([busy_parts, caused]), ["device"]).select(list(PARTITION.schema))
-    return coalesce(parts, ["device"], "part")
+    parts = intervals.sort_spans(pl.concat([busy_parts, caused]), ["device"]).select(list(PARTITION.schema))
+    return intervals.coalesce(parts, ["device"], "part")
 
 
 def part_sums(busy: pl.DataFrame, idle: pl.DataFrame, windows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     """Sum both halves of the partition over the disjoint ``windows``: ``by``, part, time_ns."""
     sums = pl.concat(
         [
-            overlap_sums(busy, "part", windows, ["device"]),
-            overlap_sums(idle.rename({"cause": "part"}), "part", windows, ["device"]),
+            intervals.overlap_sums(busy, "part", windows, ["device"]),
+            intervals.overlap_sums(idle.rename({"cause": "part"}), "part", windows, ["device"]),
         ]
     )
     return (
@@ -59,16 +47,16 @@ def busy_parts(activities: pl.DataFrame) -> pl.DataFrame:
     spans = lasting.select(
         "device",
         "start_ns",
-        END_NS,
+        intervals.END_NS,
         *((pl.col("bound") == work).fill_null(False).cast(pl.Int32).alias(work) for work in WORK),
     )
     part = pl.coalesce(*(pl.when(pl.col(work) > 0).then(pl.lit(work, dtype=pl.Categorical)) for work in WORK))
     parts = (
-        sweep_sum(spans, "device", list(WORK))
+        intervals.sweep_sum(spans, "device", list(WORK))
         .select("device", "start_ns", pl.col("start_ns").shift(-1).alias("end_ns"), part.alias("part"))
         .drop_nulls("part")
     )
-    return coalesce(parts, ["device"], "part")
+    return intervals.coalesce(parts, ["device"], "part")
 
 
 # Assign every instant of a device's steady steps to one owner: an activity, or idle time with its cause.
@@ -76,10 +64,10 @@ def busy_parts(activities: pl.DataFrame) -> pl.DataFrame:
 # Owners sum to the length of the steps in integer ns, so that the difference of two recordings is a sum without
 # remainder.
 
-OWNERS = Table(
+OWNERS = schema.Table(
     "owners",
     "Each instant of a device's steady steps with its one owner: an activity, or an interval of `blame`. Without steps: of its window.",
-    columns("""
+    schema.columns("""
         device
         step i64 `index` of the step; null where the device has none.
         start_ns end_ns part
@@ -117,10 +105,10 @@ def owners(
     windows = step_windows(activities, device_steps.clear() if options.step == "all" else device_steps)
     pieces = _busy(activities, windows)
     busy = pieces.hstack(_calls(activities, context)[pieces.get_column("activity_id")])
-    idle = clip(blame.drop("step").rename({"cause": "part"}), windows, _DEVICE)
-    idle = idle.with_columns(map_unique(idle.select("module"), _without_instances()))
+    idle = intervals.clip(blame.drop("step").rename({"cause": "part"}), windows, _DEVICE)
+    idle = idle.with_columns(lookups.map_unique(idle.select("module"), _without_instances()))
     # Both consist of a few sorted runs; merging them takes a third of the time of sorting.
-    return sort_spans(pl.concat([_conformed(idle), _conformed(busy)]), _DEVICE, shortest_first=True)
+    return intervals.sort_spans(pl.concat([_conformed(idle), _conformed(busy)]), _DEVICE, shortest_first=True)
 
 
 def step_windows(activities: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
@@ -148,9 +136,9 @@ def _busy(activities: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     Each activity has at least one row.
     """
     spans = activities.select(
-        *_SPAN[:2], END_NS, "activity_id", pl.col("bound").cast(pl.String).fill_null("other").alias("part")
+        *_SPAN[:2], intervals.END_NS, "activity_id", pl.col("bound").cast(pl.String).fill_null("other").alias("part")
     )
-    inside = clip(spans, windows, _DEVICE)
+    inside = intervals.clip(spans, windows, _DEVICE)
     taken = windows.select(_SPAN).clear()
     owned = []
     for part in WORK:
@@ -158,7 +146,7 @@ def _busy(activities: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
         if mine.is_empty():
             continue
         owned.append(_subtract(_exclusive(mine), taken, windows))
-        taken = union(pl.concat([taken, mine.select(_SPAN)]), _DEVICE)
+        taken = intervals.union(pl.concat([taken, mine.select(_SPAN)]), _DEVICE)
     pieces = pl.concat([inside.clear(), *owned])
     hidden = inside.unique("activity_id", keep="first", maintain_order=True).join(pieces, on="activity_id", how="anti")
     return pl.concat([pieces, hidden.with_columns(pl.col("start_ns").alias("end_ns"))])
@@ -189,7 +177,7 @@ def _subtract(spans: pl.DataFrame, taken: pl.DataFrame, windows: pl.DataFrame) -
     free = ends.select(
         "device", pl.col("end_ns").alias("start_ns"), pl.col("at").shift(-1).over("device").alias("end_ns")
     ).filter(pl.col("start_ns") < pl.col("end_ns"))
-    return clip(spans, free, _DEVICE).filter(pl.col("start_ns") < pl.col("end_ns")).select(spans.columns)
+    return intervals.clip(spans, free, _DEVICE).filter(pl.col("start_ns") < pl.col("end_ns")).select(spans.columns)
 
 
 def _calls(activities: pl.DataFrame, context: Context) -> pl.DataFrame:
@@ -209,7 +197,7 @@ def _calls(activities: pl.DataFrame, context: Context) -> pl.DataFrame:
             "phase": context.events.get_column("phase")[ids],
         }
     )
-    known = known.with_columns(map_unique(known.select("module"), _without_instances()))
+    known = known.with_columns(lookups.map_unique(known.select("module"), _without_instances()))
     rows = pl.DataFrame({"id": around}).join(known, on="id", how="left", maintain_order="left").drop("id")
     return rows.with_columns(activities.get_column("operator_id"), activities.get_column("operator"))
 
@@ -237,26 +225,26 @@ def _conformed(rows: pl.DataFrame) -> pl.DataFrame:
 
 def exclusive_times(activities: pl.DataFrame) -> pl.Series:
     """Return exclusive_ns: the time assigned to each activity; ``activities`` are in order of activity_id."""
-    spans = activities.select("activity_id", "device", "start_ns", END_NS, "bound")
+    spans = activities.select("activity_id", "device", "start_ns", intervals.END_NS, "bound")
     before = spans.clear().select(*_DEVICE, "start_ns", "end_ns")
     ids, times = [], []
     for bound in WORK:
-        own = sort_spans(spans.filter(pl.col("bound") == bound), _DEVICE)
+        own = intervals.sort_spans(spans.filter(pl.col("bound") == bound), _DEVICE)
         # The first activity occupies the device until it ends: of a later one, only the time after that remains.
-        reached = over_group(own, "device", pl.col("end_ns").cum_max().shift(1)).alias("reached_ns")
+        reached = lookups.over_group(own, "device", pl.col("end_ns").cum_max().shift(1)).alias("reached_ns")
         since = pl.max_horizontal("start_ns", pl.col("reached_ns").fill_null(pl.col("start_ns")))
         left = own.with_columns(reached).with_columns(pl.min_horizontal(since, "end_ns").alias("start_ns"))
-        hidden = with_covered(left, before, _DEVICE, "hidden_ns")
+        hidden = intervals.with_covered(left, before, _DEVICE, "hidden_ns")
         length = pl.col("end_ns") - pl.col("start_ns") - pl.col("hidden_ns")
         ids.append(hidden.get_column("activity_id"))
         times.append(hidden.select(length.alias("exclusive_ns")).to_series())
-        before = union(pl.concat([before, own.select(before.columns)]), _DEVICE)
-    return scatter(pl.concat(ids), pl.concat(times), activities.height).fill_null(0).alias("exclusive_ns")
+        before = intervals.union(pl.concat([before, own.select(before.columns)]), _DEVICE)
+    return lookups.scatter(pl.concat(ids), pl.concat(times), activities.height).fill_null(0).alias("exclusive_ns")
 
 
 ANALYSES = (
-    Value("busy_parts", busy_parts, needs=(analysis.PARTITION,)),
-    Analysis(PARTITION, partition, needs=(analysis.PARTITION,)),
-    Analysis(OWNERS, owners),
-    Value("exclusive_times", exclusive_times),
+    analysis.Value("busy_parts", busy_parts, needs=(analysis.PARTITION,)),
+    analysis.Analysis(PARTITION, partition, needs=(analysis.PARTITION,)),
+    analysis.Analysis(OWNERS, owners),
+    analysis.Value("exclusive_times", exclusive_times),
 )

@@ -20,18 +20,15 @@ from typing import Literal
 
 import polars as pl
 
-from trace_analyzer import thresholds
+from trace_analyzer import analysis, thresholds, vocabulary
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.event_names import BLOCKING, LOOKUP
-from trace_analyzer.frames.intervals import clip, last_started, overlap_sums, rank_places
-from trace_analyzer.frames.lookups import sum_by_group
-from trace_analyzer.vocabulary import PARTS
+from trace_analyzer.frames import intervals, lookups
 
 COSTLY_KINDS = ("operator", "python", "runtime")
 """Kinds of events with a recording cost; driver calls cost as much as runtime calls."""
 
-SLOWED = tuple(part.key for part in PARTS.values() if part.slowed)
+SLOWED = tuple(part.key for part in vocabulary.PARTS.values() if part.slowed)
 """Causes of idle time that recording lengthens."""
 
 
@@ -85,8 +82,8 @@ def prices(
 
 def estimated(priced: Prices, windows: pl.DataFrame) -> dict[int, ProfilerOverhead]:
     """Estimate the profiler overhead within each of ``windows`` (device, window, start_ns, end_ns), by window."""
-    gaps = clip(priced.gaps.drop("cause"), windows, ["device"])
-    sums = _slowed(overlap_sums(priced.idle, "cause", gaps, ["device"]))
+    gaps = intervals.clip(priced.gaps.drop("cause"), windows, ["device"])
+    sums = _slowed(intervals.overlap_sums(priced.idle, "cause", gaps, ["device"]))
     late = gaps[sums.get_column("row").unique()]
     events = dict(late.group_by("window").agg(pl.col("events").sum()).sort("window").iter_rows())
     took = (
@@ -121,7 +118,7 @@ def measured(
 
     ``recorded`` has the total length and the number of steps in each of ``windows`` (device, window, start_ns, end_ns).
     """
-    slowed = _slowed(overlap_sums(idle, "cause", windows, ["device"]))
+    slowed = _slowed(intervals.overlap_sums(idle, "cause", windows, ["device"]))
     by_window = windows.select("window")[slowed.get_column("row")].hstack(slowed).group_by("window", "cause")
     sums: dict[int, dict[str, int]] = {window: {} for window in recorded}
     for window, cause, ns in by_window.agg(pl.col("overlap_ns").sum()).sort("window", "cause").iter_rows():
@@ -253,14 +250,14 @@ def _recorded_between(edges: pl.DataFrame, host: Host, threads: pl.Series, costs
     edges, without sorting a million events.
     """
     ends = [edges.select("process_id", pl.col(time).alias("start_ns")) for time in ("since_ns", "launch_ns")]
-    numbers, places = rank_places(pl.concat(ends), ["process_id"])
-    last = last_started(host.events, "start_ns", places, ["process_id"])
+    numbers, places = intervals.rank_places(pl.concat(ends), ["process_id"])
+    last = intervals.last_started(host.events, "start_ns", places, ["process_id"])
     is_there = host.events.get_column("thread_id").is_in(threads.unique().implode())
     nowhere = pl.Series([places.height], dtype=pl.UInt32)
     last = last.fill_null(places.height).zip_with(is_there, nowhere)
     prices = host.names.select(_prices(costs))
     before = pl.DataFrame(
-        sum_by_group(last, price, places.height, codes=host.events.get_column("name_id"))
+        lookups.sum_by_group(last, price, places.height, codes=host.events.get_column("name_id"))
         .cum_sum()
         .shift(1, fill_value=0)
         .alias(price.name)
@@ -279,4 +276,4 @@ def _prices(costs: pl.DataFrame) -> list[pl.Expr]:
     ]
 
 
-ANALYSES = (Value("event_costs", event_costs), Value("recording_prices", prices))
+ANALYSES = (analysis.Value("event_costs", event_costs), analysis.Value("recording_prices", prices))

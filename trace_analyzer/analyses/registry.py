@@ -19,14 +19,7 @@ ANALYSES: tuple[Declaration, ...] = tuple(
 """Every table and value of the analyses."""
 
 TRACE_TABLES = (
-    ingest.DEVICES,
-    ingest.THREADS,
-    ingest.HOST_EVENTS,
-    ingest.OPERATOR_INPUTS,
-    ingest.COLLECTIVE_INPUTS,
-    ingest.SYNC_EVENTS,
-    ingest.DEVICE_ANNOTATIONS,
-    ingest.FLOWS,
-    ingest.MEMORY_EVENTS,
-)
+    ingest.DEVICES, ingest.THREADS, ingest.HOST_EVENTS, ingest.OPERATOR_INPUTS, ingest.COLLECTIVE_INPUTS,
+    ingest.SYNC_EVENTS, ingest.DEVICE_ANNOTATIONS, ingest.FLOWS, ingest.MEMORY_EVENTS,
+)  # fmt: skip
 """Tables of a report that come from the trace itself."""

@@ -19,10 +19,9 @@ from functools import cached_property
 
 import polars as pl
 
-from trace_analyzer import thresholds
+from trace_analyzer import errors, thresholds
+from trace_analyzer.analyses import kernel_bounds, links
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.kernel_bounds import with_buckets
-from trace_analyzer.analyses.links import is_captured, operators_of
 from trace_analyzer.analyses.modules import BACKWARD_LINKS, with_module_event
 from trace_analyzer.analyses.work.replay_matching import (
     CALL,
@@ -37,7 +36,6 @@ from trace_analyzer.analyses.work.replay_matching import (
 )
 from trace_analyzer.analyses.work.sharing import INPUTS, SHARE_COLUMNS, LaunchedWork, recorded_inputs, work_of_kernels
 from trace_analyzer.catalog.kernels import kernel_buckets
-from trace_analyzer.errors import Note
 from trace_analyzer.frames.intervals import lookup_at
 from trace_analyzer.frames.lookups import factorize, lookup
 from trace_analyzer.ingest.trace import CaptureFiles, Trace
@@ -92,7 +90,7 @@ class Executions:
 
         ``kernels`` are rows of ``captured`` with the name, grid, block and duration_ns of the resulting kernel.
         """
-        pseudo = with_buckets(
+        pseudo = kernel_bounds.with_buckets(
             kernels.select(
                 pl.int_range(pl.len(), dtype=pl.UInt32).alias("activity_id"), pl.lit("kernel").alias("kind"), *KEYS,
                 pl.lit(0, pl.Int64).alias("device"), pl.int_range(pl.len(), dtype=pl.Int64).alias("start_ns"), "duration_ns",
@@ -111,7 +109,7 @@ def _inputs(rows: pl.DataFrame, inputs: pl.DataFrame) -> pl.DataFrame:
 def _captured(host: Host, captures: pl.DataFrame, frames: pl.DataFrame, inputs: pl.DataFrame) -> pl.DataFrame:
     """Return the kernel launches within captures, in order of their calls."""
     calls = host.calls_of(_KERNEL_LAUNCH) if captures.height else host.calls.clear()
-    calls = calls.filter(is_captured(calls, captures)).sort("start_ns", "event_id")
+    calls = calls.filter(links.is_captured(calls, captures)).sort("start_ns", "event_id")
     # A driver call inside a runtime call has the same id.
     own_id = pl.when(pl.col("correlation") > 0).then("correlation").otherwise(-pl.col("event_id").cast(pl.Int64) - 1)
     calls = calls.with_columns(own_id.alias("id")).unique(["process_id", "id"], keep="first", maintain_order=True)
@@ -125,7 +123,7 @@ def _captured(host: Host, captures: pl.DataFrame, frames: pl.DataFrame, inputs: 
     )
     numbered = captures.with_row_index("capture")
     located = lookup_at(places, "start_ns", numbered, ["process_id"], ["capture"])
-    located = with_module_event(operators_of(host, located), frames)
+    located = with_module_event(links.operators_of(host, located), frames)
     modules = frames.select(pl.col("event_id").alias("module_event"), pl.col("module").cast(pl.Categorical))
     located = located.hstack(_inputs(located, inputs)).join(
         modules, on="module_event", how="left", maintain_order="left"
@@ -167,7 +165,7 @@ class Replays:
     """Hold the columns that kernels of graphs take from executions, one row each (`REPLAYED`), and notes."""
 
     kernels: pl.DataFrame
-    notes: tuple[Note, ...]
+    notes: tuple[errors.Note, ...]
 
 
 def replays(
@@ -186,7 +184,7 @@ def replays(
     nothing = pl.DataFrame(schema=REPLAYED)
     if graphs.is_empty():
         is_given = capture_files is not None or graph_annotations is not None
-        unused = Note(
+        unused = errors.Note(
             "capture-unused", "warning", "no graph is replayed in this trace: the capture file says nothing of it"
         )
         return Replays(nothing, (unused,) if is_given else ())

@@ -9,16 +9,14 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from trace_analyzer import thresholds
+from trace_analyzer import analysis, thresholds, vocabulary
 from trace_analyzer.analyses.device_models import by_type, of_device, possible_rate, possible_share
 from trace_analyzer.analyses.kernel_bounds import ALONE, on_matrix_units, tiles_ratio, working_ratio
-from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.devices import PEAK_NAMES, Device
 from trace_analyzer.frames.intervals import lookup_at, union, with_covered
 from trace_analyzer.frames.lookups import lookup
 from trace_analyzer.schema import RATES, Table, columns
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Longest, Section, Shown
-from trace_analyzer.vocabulary import EARLIER_WORK
 
 BOUNDS = Table(
     "bounds",
@@ -375,7 +373,7 @@ def step_work(rated: pl.DataFrame, device_steps: pl.DataFrame, idle_causes: pl.D
 
     ``idle_causes`` are intervals with their cause; during work from before the recording, the device's work is unknown.
     """
-    earlier = idle_causes.filter(pl.col("cause") == EARLIER_WORK).select("device", "start_ns", "end_ns")
+    earlier = idle_causes.filter(pl.col("cause") == vocabulary.EARLIER_WORK).select("device", "start_ns", "end_ns")
     spans = with_covered(
         device_steps.filter(pl.col("start_ns") < pl.col("end_ns")), union(earlier, ["device"]), ["device"], "earlier_ns"
     )
@@ -490,10 +488,10 @@ def _over(numerator: str, denominator: str) -> pl.Expr:
 
 
 ANALYSES = (
-    Analysis(BOUNDS, bound_table),
-    Analysis(ROOFS, roofs),
-    Value("rated", with_roofs),
-    Analysis(ROOFLINE, roofline_table, placed=(ROOFLINE_SECTION,)),
-    Analysis(STEP_WORK, step_work),
-    Analysis(OPERATOR_WORK, operator_work),
+    analysis.Analysis(BOUNDS, bound_table),
+    analysis.Analysis(ROOFS, roofs),
+    analysis.Value("rated", with_roofs),
+    analysis.Analysis(ROOFLINE, roofline_table, placed=(ROOFLINE_SECTION,)),
+    analysis.Analysis(STEP_WORK, step_work),
+    analysis.Analysis(OPERATOR_WORK, operator_work),
 )

@@ -2,18 +2,16 @@
 
 import polars as pl
 
-from trace_analyzer import thresholds
+from trace_analyzer import analysis, schema, thresholds
 from trace_analyzer.analyses.host import Context
-from trace_analyzer.analysis import RUN_AHEAD, Analysis, Value
 from trace_analyzer.frames.intervals import clip, lookup_at, split_by, sweep_sum, union
 from trace_analyzer.frames.lookups import over_group
-from trace_analyzer.schema import Table, columns
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Section, Shown
 
-QUEUE = Table(
+QUEUE = schema.Table(
     "queue",
     "Queue depth of a device as a step function.",
-    columns("""
+    schema.columns("""
         device
         time_ns i64 From this time on ...
         depth i64 ... so many launched activities have not started yet.
@@ -119,10 +117,10 @@ def run_ahead_state(
 
 # Find where a device's queue ran empty after the CPU had been ahead, and the host work that caused it.
 
-DRAINS = Table(
+DRAINS = schema.Table(
     "drains",
     "Where the queue ran empty and the device idled, after the CPU had been ahead.",
-    columns("""
+    schema.columns("""
         device
         start_ns i64 When the last queued activity had started: nothing was left.
         end_ns i64 When the next launch had ended.
@@ -277,8 +275,8 @@ def _drained_by(stretches: pl.DataFrame, context: Context) -> pl.Series:
 
 
 ANALYSES = (
-    Analysis(QUEUE, queue_depths, needs=(RUN_AHEAD,)),
-    Value("queue_statistics", queue_statistics),
-    Value("launch_leads", lead_quantiles),
-    Analysis(DRAINS, drains, placed=(DRAINS_SECTION,)),
+    analysis.Analysis(QUEUE, queue_depths, needs=(analysis.RUN_AHEAD,)),
+    analysis.Value("queue_statistics", queue_statistics),
+    analysis.Value("launch_leads", lead_quantiles),
+    analysis.Analysis(DRAINS, drains, placed=(DRAINS_SECTION,)),
 )

@@ -4,17 +4,15 @@ from typing import NamedTuple
 
 import polars as pl
 
-from trace_analyzer import thresholds
+from trace_analyzer import analysis, schema, thresholds
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.event_names import PROFILER_STEP_NAME, SCOPE, serving_steps, step_marks
 from trace_analyzer.frames.intervals import END_NS, union, with_covered
-from trace_analyzer.schema import Table, columns
 
-STEPS = Table(
+STEPS = schema.Table(
     "steps",
     "Steps of the workload on each device.",
-    columns("""
+    schema.columns("""
         index i64 Number of the step: the annotation's own, else its position.
         name device start_ns end_ns
         host_start_ns i64 Start of the annotation on the host.
@@ -51,15 +49,9 @@ _MARKS = {
 }
 
 OF_VERDICTS = (
-    "regime",
-    "cause",
-    "runner_up",
-    "confidence",
-    "headline",
-    "cold_start_ns",
-    "recording_ns",
+    "regime", "cause", "runner_up", "confidence", "headline", "cold_start_ns", "recording_ns",
     "unrecorded_regime",
-)
+)  # fmt: skip
 """Columns of table `steps` that the verdict fills in."""
 
 
@@ -91,7 +83,11 @@ def host_steps(host: Host, activities: pl.DataFrame) -> HostSteps:
         return HostSteps(profiler, PROFILER_STEP)
     if marks.is_empty():
         annotations = known.filter(pl.col("kind") == "annotation", pl.col("marks").is_null())
-        marks = _outside_of_passes(_repeated_annotation(annotations, launched), host)
+        pattern = pl.col("name").str.replace_all(r"\(.*\)|\[.*\]", "").str.replace_all(r"\d+", "#").alias("source")
+        repeated = annotations.with_columns(pattern).filter(
+            pl.len().over("process_id", "thread_id", "source") >= thresholds.STEP_REPEATS
+        )
+        marks = _outside_of_passes(_best(repeated, launched), host)
         if marks.is_empty():
             marks = _announced(known.drop_nulls("marks"), launched)
         if profiler.height and not _repeats(marks):
@@ -150,15 +146,6 @@ def _profiler_steps(host: Host) -> pl.DataFrame:
     )
     covered = pl.col("host_end_ns").cum_max().shift(1).over("process_id", "index")
     return _conform(steps.filter((pl.col("host_start_ns") >= covered).fill_null(True)))
-
-
-def _repeated_annotation(marks: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
-    """Return the annotations of the one pattern that encloses most launches, the rarest of several similar ones."""
-    pattern = pl.col("name").str.replace_all(r"\(.*\)|\[.*\]", "").str.replace_all(r"\d+", "#").alias("source")
-    repeated = marks.with_columns(pattern).filter(
-        pl.len().over("process_id", "thread_id", "source") >= thresholds.STEP_REPEATS
-    )
-    return _best(repeated, launched)
 
 
 def _outside_of_passes(marks: pl.DataFrame, host: Host) -> pl.DataFrame:
@@ -372,6 +359,7 @@ def device_steps(step_marks: pl.DataFrame, linked_events: pl.DataFrame, kernel_l
     lost = pl.concat([missing.join(work, on="mark", how="anti").select("mark"), queued]).get_column("mark")
     until = pl.col("last_ns").cum_max().forward_fill().over("device")
     kinds = serving_steps(step_marks.get_column("name")).select("name", "step_kind")
+    again = (pl.int_range(pl.len(), dtype=pl.Int64)).over("device", "index")
     bounds = (
         processes.join(numbered.join(kinds, on="name", how="left", maintain_order="left"), on="process_id", how="inner")
         .join(work, on=["device", "mark"], how="left")
@@ -390,7 +378,7 @@ def device_steps(step_marks: pl.DataFrame, linked_events: pl.DataFrame, kernel_l
             pl.col("activity_count").fill_null(0),
         )
         .drop_nulls("start_ns")
-        .with_columns(_unique_index())
+        .with_columns(pl.col("index") + again * (pl.col("index").max().over("device") + 1))
     )
     if bounds.height > MAX_STEP_ROWS:
         bounds = bounds.filter((pl.col("activity_count") > 0) | pl.col("lost"))
@@ -402,12 +390,6 @@ def device_steps(step_marks: pl.DataFrame, linked_events: pl.DataFrame, kernel_l
 MAX_STEP_ROWS = 20_000
 """Most rows: beyond it, steps without device work are left out, as a small file with many devices and steps has
 millions."""
-
-
-def _unique_index() -> pl.Expr:
-    """Return the steps' numbers; a number that recurs on a device is replaced by counting on from the largest."""
-    again = (pl.int_range(pl.len(), dtype=pl.Int64)).over("device", "index")
-    return pl.col("index") + again * (pl.col("index").max().over("device") + 1)
 
 
 def with_states(steps: pl.DataFrame) -> pl.DataFrame:
@@ -490,8 +472,8 @@ def with_verdicts(device_steps: pl.DataFrame, step_verdicts: pl.DataFrame) -> pl
 
 
 ANALYSES = (
-    Value("host_steps", host_steps),
-    Value("step_marks", lambda host_steps: host_steps.marks),
-    Value("device_steps", device_steps),
-    Analysis(STEPS, with_verdicts),
+    analysis.Value("host_steps", host_steps),
+    analysis.Value("step_marks", lambda host_steps: host_steps.marks),
+    analysis.Value("device_steps", device_steps),
+    analysis.Analysis(STEPS, with_verdicts),
 )

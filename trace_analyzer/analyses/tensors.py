@@ -13,17 +13,7 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer.analyses.work.calls import MOST_ELEMENTS
-from trace_analyzer.frames.intervals import sort_spans
-from trace_analyzer.frames.lookups import (
-    argmax_by_group,
-    as_strings,
-    factorize,
-    first_index,
-    lookup,
-    lookup_inner,
-    map_unique,
-    sum_by_group,
-)
+from trace_analyzer.frames import intervals, lookups
 
 Shape = tuple[int, ...]
 
@@ -39,17 +29,9 @@ ELEMENT_BYTES: dict[str, int] = {
 
 # From the lowest type to the highest of promotion; half and bfloat16 promote to float.
 _PROMOTION = (
-    "bool",
-    "unsigned char",
-    "signed char",
-    "short int",
-    "int",
-    "long int",
-    "half",
-    "bfloat16",
-    "float",
+    "bool", "unsigned char", "signed char", "short int", "int", "long int", "half", "bfloat16", "float",
     "double",
-)
+)  # fmt: skip
 _FLOATS = {"half", "bfloat16", "float", "double"}
 _TEXT_LIMIT = 4096
 """Longer lists of shapes are those of multi-tensor calls, which read no single tensor."""
@@ -207,7 +189,7 @@ def calls_with_tensors(activities: pl.DataFrame, operator_inputs: pl.DataFrame) 
     begins = pl.any_horizontal(
         pl.col("operator_id").is_null(), *(pl.col(c).ne_missing(pl.col(c).shift(1)) for c in (*_STREAM, "operator_id"))
     )
-    ordered = sort_spans(
+    ordered = intervals.sort_spans(
         activities.select(
             *_STREAM, "start_ns", "activity_id", "operator_id", "operator", "launch_thread", "duration_ns",
             (~fusible).cast(pl.Int64).alias("unfit"),
@@ -220,22 +202,22 @@ def calls_with_tensors(activities: pl.DataFrame, operator_inputs: pl.DataFrame) 
     ends = ordered.get_column("start_ns") + ordered.get_column("duration_ns")
 
     def summed(column: str) -> pl.Series:
-        return sum_by_group(calls, ordered.get_column(column), count)
+        return lookups.sum_by_group(calls, ordered.get_column(column), count)
 
     runs = (
         ordered.filter(first)
         .select(*_STREAM, "operator_id", "operator", "launch_thread", "activity_id", "start_ns")
         .with_columns(
             pl.int_range(1, pl.len() + 1, dtype=pl.UInt32).alias("call"),
-            ends[argmax_by_group(calls, ends, count)].alias("end_ns"),
+            ends[lookups.argmax_by_group(calls, ends, count)].alias("end_ns"),
             summed("duration_ns").alias("time_ns"),
-            sum_by_group(calls, pl.ones(ordered.height, eager=True), count).alias("kernel_count"),
+            lookups.sum_by_group(calls, pl.ones(ordered.height, eager=True), count).alias("kernel_count"),
             (summed("unfit") == 0).alias("fusible"),
             (summed("softmax") > 0).alias("is_softmax"),
         )
     )
     numbers, tensors = _tensors(runs, operator_inputs)
-    runs = runs.hstack(lookup(numbers, runs, "operator_id"))
+    runs = runs.hstack(lookups.lookup(numbers, runs, "operator_id"))
     known = tensors.get_column("reads").is_not_null()[runs.get_column("tensors")]
     return runs.with_columns(pl.col("fusible") & known.fill_null(False)), tensors
 
@@ -248,10 +230,12 @@ def _tensors(runs: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.Data
     keys = ["operator", "input_dims", "input_types", "concrete_inputs"]
     recorded = operator_inputs.select(pl.col("event_id").alias("operator_id"), *keys[1:])
     ids = runs.get_column("operator_id")
-    inputs = lookup_inner(
-        runs.select("operator_id", "operator")[first_index(ids).drop_nulls()].drop_nulls(), recorded, "operator_id"
+    inputs = lookups.lookup_inner(
+        runs.select("operator_id", "operator")[lookups.first_index(ids).drop_nulls()].drop_nulls(),
+        recorded,
+        "operator_id",
     )
-    numbers, firsts = factorize(*inputs.select(keys))
+    numbers, firsts = lookups.factorize(*inputs.select(keys))
     calls = [call_tensors(*row) for row in inputs.select(keys)[firsts].iter_rows()]
     known = pl.DataFrame(
         [
@@ -271,7 +255,7 @@ def _tensors(runs: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.Data
 def reads_previous(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.Series:
     """Return whether each call reads the previous call's output, evaluated once per distinct pair."""
     pairs = calls.select("tensors", pl.col("tensors").shift(1).alias("before"))
-    numbers, firsts = factorize(*pairs)
+    numbers, firsts = lookups.factorize(*pairs)
     reads, written = (
         tensors.get_column(column)[pairs.get_column(number)[firsts]]
         for column, number in (("reads", "tensors"), ("writes", "before"))
@@ -290,7 +274,7 @@ def with_tensors(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFrame:
 def plain_operators(calls: pl.DataFrame) -> pl.DataFrame:
     """Return calls with strings instead of categoricals, and operators without namespace and in-place suffix."""
     plain = pl.col("operator").str.strip_prefix("aten::").str.replace("_+$", "")
-    return as_strings(calls.with_columns(map_unique(calls.select("operator"), plain).to_series()))
+    return lookups.as_strings(calls.with_columns(lookups.map_unique(calls.select("operator"), plain).to_series()))
 
 
 def operators_in_order() -> pl.Expr:

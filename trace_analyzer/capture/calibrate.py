@@ -16,11 +16,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from trace_analyzer import units
-from trace_analyzer.capture import BUDGET_S
+from trace_analyzer import capture, errors, units
 from trace_analyzer.capture.facts import synchronize
 from trace_analyzer.catalog.calibration import Calibration, CopyRate, MatmulRate, SweepPoint
-from trace_analyzer.errors import UsageError
 
 Progress = Callable[[str, float | None], None]
 
@@ -60,7 +58,7 @@ def calibrate(
     *,
     quick: bool = False,
     sweep: bool = True,
-    budget_s: float = BUDGET_S,
+    budget_s: float = capture.BUDGET_S,
     progress: Progress | None = None,
 ) -> Calibration:
     """Measure the device (``cuda``, ``xpu`` or ``cpu``; by default the first that is available).
@@ -72,11 +70,11 @@ def calibrate(
     try:
         import torch
     except ImportError:
-        raise UsageError("calibrating needs torch: pip install torch") from None
+        raise errors.UsageError("calibrating needs torch: pip install torch") from None
     kinds = [name for name in ("cuda", "xpu") if hasattr(torch, name) and getattr(torch, name).is_available()]
     kind = kind or (kinds[0] if kinds else "cpu")
     if kind not in (*kinds, "cpu"):
-        raise UsageError(f"torch finds no device of kind {kind}: choose from {', '.join([*kinds, 'cpu'])}")
+        raise errors.UsageError(f"torch finds no device of kind {kind}: choose from {', '.join([*kinds, 'cpu'])}")
     bench = _Bench(torch, kind, quick, _Budget(budget_s, progress or (lambda stage, fraction: None)))
     with torch.inference_mode(), _quiet():
         copies = tuple(sorted(bench.copies(), key=lambda copy: copy.bytes))
@@ -292,7 +290,7 @@ class _Bench:
             took = time.monotonic() - start
             yield SweepPoint(repeats, 2 * 4 * size / seconds / 1e9, 2 * repeats * size / seconds / 1e12)
 
-    def _seconds(self, work: Callable[[], object], what: str, limit_s: float = BUDGET_S) -> float:
+    def _seconds(self, work: Callable[[], object], what: str, limit_s: float = capture.BUDGET_S) -> float:
         """Return the shortest mean time of the work over several batches; note large differences between batches.
 
         No further batch begins after ``limit_s``.

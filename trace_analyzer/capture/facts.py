@@ -19,16 +19,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar
 
-from trace_analyzer.errors import UsageError
-from trace_analyzer.files import Outputs, temporary_folder
-from trace_analyzer.run_metadata import HEADER_KEY, RunMetadata, settings_of
+from trace_analyzer import errors, files, run_metadata
 
 T = TypeVar("T")
 
 
 def settings(
     level: str | None = None, measured_step_ms: float | None = None, autocast_dtype: str | None = None
-) -> RunMetadata:
+) -> run_metadata.RunMetadata:
     """Return all facts on this process; null where its torch does not provide one.
 
     Flags have their present values. They are modes of the process, except autocast, which has regions: without
@@ -53,7 +51,7 @@ def settings(
         "cpu_threads": torch.get_num_threads(),
         **_of_device(torch),
     }
-    return settings_of(facts) or RunMetadata()
+    return run_metadata.settings_of(facts) or run_metadata.RunMetadata()
 
 
 def _of_device(torch: Any) -> Mapping[str, Any]:
@@ -284,7 +282,7 @@ class FinishedProfile(Protocol):
         """Write the trace as Chrome's JSON."""
 
 
-def export(profile: FinishedProfile, path: Path, settings: RunMetadata | None = None) -> Path:
+def export(profile: FinishedProfile, path: Path, settings: run_metadata.RunMetadata | None = None) -> Path:
     """Write the trace of a finished profile to ``path``, compressed if that ends in ``.gz``; return it.
 
     ``settings`` are written to the header, after the file's first brace. ``add_metadata_json`` of the profiler works
@@ -292,7 +290,7 @@ def export(profile: FinishedProfile, path: Path, settings: RunMetadata | None = 
     profile that is not finished or was saved before, and other errors of the export, including ``OSError``; no partial
     file is left.
     """
-    with temporary_folder(path.parent) as folder, Outputs() as outputs:
+    with files.temporary_folder(path.parent) as folder, files.Outputs() as outputs:
         raw = folder / "trace.json"
         _save(profile, raw)
         with raw.open("rb") as source, outputs.open(path) as file, _compressed(file, path) as target:
@@ -309,12 +307,12 @@ def _save(profile: FinishedProfile, path: Path) -> None:
     except RuntimeError as error:
         if "already saved" not in str(error):
             raise
-        raise UsageError(
+        raise errors.UsageError(
             "the trace of this profile was saved already, by on_trace_ready or an earlier call, and PyTorch saves it once: "
             "analyze that file, or keep the first report"
         ) from None
     except (AssertionError, AttributeError):  # of torch, which has no recording yet
-        raise UsageError(
+        raise errors.UsageError(
             "this profile holds no finished recording: analyze it after its with block, or once a cycle of its schedule has ended"
         ) from None
 
@@ -326,11 +324,11 @@ def _compressed(file: BinaryIO, path: Path) -> gzip.GzipFile | AbstractContextMa
     return gzip.GzipFile(path.name, "wb", _COMPRESSION, file)
 
 
-def _with_facts(start: bytes, settings: RunMetadata | None) -> bytes:
+def _with_facts(start: bytes, settings: run_metadata.RunMetadata | None) -> bytes:
     """Insert the facts as the trace's first entry; a trace that is no object is returned unchanged."""
     opening = len(start) - len(start.lstrip()) + 1
     known = {} if settings is None else {key: fact for key, fact in asdict(settings).items() if fact is not None}
     if not known or start[opening - 1 : opening] != b"{" or start[opening:].lstrip()[:1] == b"}":
         return start
-    facts = json.dumps({HEADER_KEY: known}, allow_nan=False)[1:-1]
+    facts = json.dumps({run_metadata.HEADER_KEY: known}, allow_nan=False)[1:-1]
     return start[:opening] + facts.encode() + b"," + start[opening:]

@@ -11,10 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from trace_analyzer import errors, units
 from trace_analyzer.capture import facts
-from trace_analyzer.capture.facts import FinishedProfile, export
-from trace_analyzer.errors import UsageError
-from trace_analyzer.units import visible
 
 TIME_LIMIT_S = 300.0
 """Half of the ten minutes after which other ranks, which wait in a collective, time out."""
@@ -33,7 +31,7 @@ def trace_handler(
     time_limit_s: float = TIME_LIMIT_S,
     job: bool = False,
     **options: Any,
-) -> Callable[[FinishedProfile], None]:
+) -> Callable[[facts.FinishedProfile], None]:
     """Return a callback for ``torch.profiler.profile(on_trace_ready=...)``.
 
     At the end of each recorded cycle, it writes ``<name>.step<N>.json.gz`` into ``folder``; N is the profiler's count
@@ -60,12 +58,12 @@ def trace_handler(
     if "torch" in sys.modules:
         facts.time_unrecorded_steps()
 
-    def on_trace_ready(profile: FinishedProfile) -> None:
+    def on_trace_ready(profile: facts.FinishedProfile) -> None:
         try:
             rank, step = facts.rank(), getattr(profile, "step_num", 0)
             parts = [name, *([] if rank is None else [f"rank{rank}"]), *([f"step{step}"] if step else [])]
             stem = _free_stem(Path(folder), ".".join(parts))
-            trace = export(
+            trace = facts.export(
                 profile, stem.with_name(f"{stem.name}.json.gz"), facts.settings(_level(profile), unrecorded.mean_ms)
             )
         except Exception as error:
@@ -84,7 +82,7 @@ def trace_handler(
 def _flags(options: Mapping[str, Any]) -> list[str]:
     known = ("device", "step", "gpu", "peak_gbps", "peak_tflops")
     if unknown := sorted(set(options) - set(known)):
-        raise UsageError(f"trace_handler has no option {', '.join(unknown)}: choose from {', '.join(known)}")
+        raise errors.UsageError(f"trace_handler has no option {', '.join(unknown)}: choose from {', '.join(known)}")
     peaks = [f"--peak-tflops={dtype}={peak}" for dtype, peak in (options.get("peak_tflops") or {}).items()]
     others = {key: value for key, value in options.items() if key != "peak_tflops" and value is not None}
     return [*peaks, *(f"--{key.replace('_', '-')}={value}" for key, value in others.items())]
@@ -99,7 +97,7 @@ def _free_stem(folder: Path, stem: str) -> Path:
     return folder / taken
 
 
-def _level(profile: FinishedProfile) -> str:
+def _level(profile: facts.FinishedProfile) -> str:
     """Return the level of `session.profile` that is closest to the profiler's options."""
     if getattr(profile, "with_stack", False):
         return "full"
@@ -116,7 +114,7 @@ def _report(trace: Path, stem: Path, flags: list[str], time_limit_s: float) -> N
         done = _run(words, time_limit_s)
         if done.returncode:
             last = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
-            _warn(f"{trace} was kept, but not analysed: {visible(last)}")
+            _warn(f"{trace} was kept, but not analysed: {units.visible(last)}")
             return
         verdict = json.loads(document.read_text(encoding="utf-8"))["verdict"]
     except Exception as error:
@@ -136,7 +134,7 @@ def _judge_job(stem: Path, until: float) -> None:
     except Exception as error:
         _warn(f"the job of {stem.parent} was not judged: {error}")
         return
-    print(f"trace_analyzer: job: {visible(sentence)}", file=sys.stderr, flush=True)
+    print(f"trace_analyzer: job: {units.visible(sentence)}", file=sys.stderr, flush=True)
 
 
 def _run(words: list[str], time_limit_s: float) -> "subprocess.CompletedProcess[str]":
@@ -155,9 +153,9 @@ def _run(words: list[str], time_limit_s: float) -> "subprocess.CompletedProcess[
 def verdict_line(verdict: Mapping[str, Any]) -> str:
     """Format a verdict of the JSON report as one line."""
     if verdict["regime"] is None:
-        return visible(f"no verdict ({verdict['status']}): {verdict['headline']}")
+        return units.visible(f"no verdict ({verdict['status']}): {verdict['headline']}")
     cause = f" by {verdict['cause']}" if verdict["cause"] else ""
-    return visible(f"{verdict['regime']}{cause}, {verdict['confidence']} confidence: {verdict['headline']}")
+    return units.visible(f"{verdict['regime']}{cause}, {verdict['confidence']} confidence: {verdict['headline']}")
 
 
 def _warn(message: str) -> None:

@@ -6,12 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from trace_analyzer import errors, pipeline
 from trace_analyzer.allocator.answer import memory as recorded_memory
 from trace_analyzer.capture.facts import FinishedProfile, export, settings
-from trace_analyzer.errors import UsageError
 from trace_analyzer.ingest.source import Source
 from trace_analyzer.options import number_in, takes_options_of
-from trace_analyzer.pipeline import analyze
 from trace_analyzer.replay import whatif as replayed
 from trace_analyzer.report import Report
 
@@ -24,7 +23,7 @@ def analyze_profile(profile: FinishedProfile, **options: Any) -> Report:
     """
     with tempfile.TemporaryDirectory(prefix="trace-analyzer-") as folder:
         known = settings() if "torch" in sys.modules else None
-        report = analyze(export(profile, Path(folder, "trace.json"), known), **options)
+        report = pipeline.analyze(export(profile, Path(folder, "trace.json"), known), **options)
     return replace(report, trace=replace(report.trace, path="torch.profiler.profile"))
 
 
@@ -42,8 +41,8 @@ def whatif(
     """
     asked = replayed.changes_of(**changes)
     if not isinstance(source, Report):
-        read = analyze_profile if hasattr(source, "export_chrome_trace") else analyze
+        read = analyze_profile if hasattr(source, "export_chrome_trace") else pipeline.analyze
         source = read(source, device=device)
     elif device is not None and number_in(device) != source.verdict.device:
-        raise UsageError("a report is of one device; analyse the trace again for another")
+        raise errors.UsageError("a report is of one device; analyse the trace again for another")
     return replayed.whatif(source, asked, snapshot=None if memory is None else recorded_memory(memory))

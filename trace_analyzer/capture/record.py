@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from trace_analyzer import errors, files
 from trace_analyzer.capture.recorder import VARIABLE, Plan
-from trace_analyzer.errors import UsageError
-from trace_analyzer.files import temporary_folder
 
 HOOK = Path(__file__).with_name("hook")
 """Folder with the ``sitecustomize`` that every Python process of the command runs first."""
@@ -56,9 +55,9 @@ def record(words: Sequence[str], plan: Plan) -> RecordedCommand:
     with contextlib.ExitStack() as stack:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            private = stack.enter_context(temporary_folder(folder.resolve()))
+            private = stack.enter_context(files.temporary_folder(folder.resolve()))
         except OSError as error:
-            raise UsageError(f"--output {folder}: {error.strerror}") from None
+            raise errors.UsageError(f"--output {folder}: {error.strerror}") from None
         returncode = _run(full_command(words), replace(plan, folder=str(private)))
         reasons = _messages(private, "reason") or _messages(private, "interpreter")
         without_device = next(iter(_messages(private, "device")), "")
@@ -78,7 +77,7 @@ def _run(command: list[str], plan: Plan) -> int:
         try:
             process = subprocess.Popen(command, env=environment)
         except OSError as error:
-            raise UsageError(f"{command[0]}: {error.strerror}") from None
+            raise errors.UsageError(f"{command[0]}: {error.strerror}") from None
         children.append(process)
         return process.wait()
 

@@ -11,9 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
+from trace_analyzer import errors, files
 from trace_analyzer.catalog.devices import PEAK_NAMES, Device, with_overrides
-from trace_analyzer.errors import UsageError
-from trace_analyzer.files import config_folder, is_special
 from trace_analyzer.json_types import Amount, Limits, Positive, Quantity, read_as
 
 FORMAT = 1
@@ -121,25 +120,25 @@ class Calibration:
 def read_calibration(path: Path) -> Calibration:
     """Read the calibration in a file; raise ``UsageError`` for any other content."""
     try:
-        if is_special(path):  # opening a pipe that nobody writes to would block
-            raise UsageError(f"{path}: is no file")
+        if files.is_special(path):  # opening a pipe that nobody writes to would block
+            raise errors.UsageError(f"{path}: is no file")
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
+        raise errors.UsageError(f"{path}: {error.strerror}") from None
     except ValueError:
-        raise UsageError(f"{path}: is no JSON; analyze calibrate writes calibrations") from None
+        raise errors.UsageError(f"{path}: is no JSON; analyze calibrate writes calibrations") from None
     version = document.get("format") if isinstance(document, dict) else None
     if version != FORMAT:
-        raise UsageError(f"{path}: is no calibration of format {FORMAT}; run analyze calibrate again")
+        raise errors.UsageError(f"{path}: is no calibration of format {FORMAT}; run analyze calibrate again")
     try:
         return read_as(Calibration, {key: value for key, value in document.items() if key != "format"})
     except (TypeError, ValueError, AttributeError) as error:
-        raise UsageError(f"{path}: is a damaged calibration ({error}); run analyze calibrate again") from None
+        raise errors.UsageError(f"{path}: is a damaged calibration ({error}); run analyze calibrate again") from None
 
 
 def calibration_folder() -> Path:
     """Return the user's folder of calibrations; it need not exist."""
-    return config_folder() / "devices"
+    return files.config_folder() / "devices"
 
 
 def file_name(calibration: Calibration) -> str:
@@ -160,7 +159,7 @@ def known_calibrations() -> tuple[Calibration, ...]:
 def _readable(path: Path) -> Calibration | None:
     try:
         return read_calibration(path)
-    except UsageError:
+    except errors.UsageError:
         return None
 
 

@@ -13,9 +13,8 @@ from typing import Any, Literal
 
 import polars as pl
 
+from trace_analyzer import errors, json_types
 from trace_analyzer.catalog import NAME_LIMIT, matches, rows
-from trace_analyzer.errors import UsageError
-from trace_analyzer.json_types import read_as
 
 MEMORY_SHARE = (0.9, 1.01)
 """Range of a header's memory size relative to the nominal capacity: ECC and the driver reserve some."""
@@ -121,7 +120,7 @@ def devices() -> tuple[Device, ...]:
 
 
 def _device(row: Mapping[str, Any]) -> Device:
-    device = read_as(Device, {("peaks" if key == "tflops" else key): value for key, value in row.items()})
+    device = json_types.read_as(Device, {("peaks" if key == "tflops" else key): value for key, value in row.items()})
     for pattern in device.patterns:
         re.compile(pattern)
     figures = ("sm_count", "memory_gib", "memory_gbps", "l2_mib", "warp_size")
@@ -191,7 +190,7 @@ def device_named(query: str) -> Device:
     near = partial or [spellings[key] for key in get_close_matches(_key(query), spellings, n=5)] or devices()
     names = ", ".join(dict.fromkeys(device.name for device in near))
     problem = "several GPUs fit" if partial else "no known GPU is named"
-    raise UsageError(f"{problem} {query!r}: choose from {names}")
+    raise errors.UsageError(f"{problem} {query!r}: choose from {names}")
 
 
 LARGEST_PEAK = 1e9
@@ -215,11 +214,11 @@ def with_overrides(device: Device | None, peak_tflops: Mapping[str, float], peak
     if "" in peak_tflops:
         peak_tflops = {**dict.fromkeys(PEAK_NAMES, peak_tflops[""]), **{n: p for n, p in peak_tflops.items() if n}}
     if unknown := sorted(set(peak_tflops) - set(PEAK_NAMES)):
-        raise UsageError(f"no peak is named {', '.join(unknown)}: choose from {', '.join(PEAK_NAMES)}")
+        raise errors.UsageError(f"no peak is named {', '.join(unknown)}: choose from {', '.join(PEAK_NAMES)}")
     figures = {**peak_tflops} if peak_gbps is None else {**peak_tflops, "bandwidth": peak_gbps}
     given += [] if peak_gbps is None else ["bandwidth"]
     if wrong := sorted(name for name, figure in figures.items() if not 0 < figure <= LARGEST_PEAK):
-        raise UsageError(f"the peak of {', '.join(wrong)} must be a number over 0, at most {LARGEST_PEAK:g}")
+        raise errors.UsageError(f"the peak of {', '.join(wrong)} must be a number over 0, at most {LARGEST_PEAK:g}")
     if not figures:
         return device
     base = device or _UNLISTED

@@ -12,9 +12,8 @@ from typing import Any, TypeVar
 
 import polars as pl
 
+from trace_analyzer import tuning, vocabulary
 from trace_analyzer.catalog import NAME_LIMIT, check_patterns, document, first, matches, rows
-from trace_analyzer.tuning import remembered
-from trace_analyzer.vocabulary import NAMED_WORK
 
 KINDS = ("annotation", "python", "operator", "other", "overhead", "runtime", "driver")
 """Kinds of host events."""
@@ -88,7 +87,7 @@ class HostWorkRule(Rule):
 @cache
 def host_work_rules() -> tuple[HostWorkRule, ...]:
     """Return the rules in order of precedence: those of plug-ins, then the file's."""
-    roles = (*NAMED_WORK, CAPTURE, BLOCKING, HOST_WAIT, GUARDS, LOOKUP)
+    roles = (*vocabulary.NAMED_WORK, CAPTURE, BLOCKING, HOST_WAIT, GUARDS, LOOKUP)
     return _rules("host_work.toml", HostWorkRule, "work", roles, "; a new cause is a part of vocabulary.py")
 
 
@@ -97,7 +96,7 @@ def host_work(events: pl.DataFrame) -> pl.DataFrame:
     return _named_work(events.select("kind", "name").unique(maintain_order=True))
 
 
-@remembered
+@tuning.remembered
 def _named_work(names: pl.DataFrame) -> pl.DataFrame:
     work = first((rule.holds, pl.lit(rule.work)) for rule in host_work_rules())
     return names.with_columns(_with_slashes(names).select(work.alias("work")).to_series()).drop_nulls("work")
@@ -177,7 +176,7 @@ def serving_steps(names: pl.Series) -> pl.DataFrame:
     return _steps_of(names.cast(pl.String).unique(maintain_order=True).alias("name").to_frame())
 
 
-@remembered
+@tuning.remembered
 def _steps_of(names: pl.DataFrame) -> pl.DataFrame:
     matched = ((rule, names.filter(pl.col("name").str.contains(rule.pattern))) for rule in serving_rules())
     parsed = [_parsed_steps(found, rule) for rule, found in matched if found.height]
@@ -291,7 +290,7 @@ def named_code(events: pl.DataFrame) -> pl.DataFrame:
     return _named_code(events.select("kind", "name").unique(maintain_order=True))
 
 
-@remembered
+@tuning.remembered
 def _named_code(names: pl.DataFrame) -> pl.DataFrame:
     phase, source = (
         first((rule.holds, pl.lit(rule.name)) for rule in code_rules(table)) for table in ("phases", "sources")

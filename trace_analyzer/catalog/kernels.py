@@ -12,10 +12,8 @@ from typing import Any
 
 import polars as pl
 
-from trace_analyzer.catalog import NAME_LIMIT, check_patterns, document, first, matches, rows
-from trace_analyzer.catalog.event_names import direction_rules
-from trace_analyzer.json_types import read_as
-from trace_analyzer.tuning import remembered
+from trace_analyzer import json_types, tuning
+from trace_analyzer.catalog import NAME_LIMIT, check_patterns, document, event_names, first, matches, rows
 from trace_analyzer.vocabulary import GROUPS, PARTS, Term, label, phrase
 
 PRIORS = ("compute", "memory", "communication", "other")
@@ -83,7 +81,7 @@ def _rule(known: Mapping[str, Bucket], row: Mapping[str, Any]) -> KernelRule:
         key: [case if isinstance(case, Mapping) else {"name": case} for case in row.get(key, ())]
         for key in ("examples", "counterexamples")
     }
-    return read_as(KernelRule, {"group": home.group, "prior": home.prior, **row, **cases})
+    return json_types.read_as(KernelRule, {"group": home.group, "prior": home.prior, **row, **cases})
 
 
 @cache
@@ -92,7 +90,7 @@ def _buckets() -> tuple[Bucket, ...]:
 
 
 def _bucket(row: Mapping[str, Any]) -> Bucket:
-    bucket = read_as(Bucket, {"label": row["bucket"].replace("_", " ").capitalize(), **row})
+    bucket = json_types.read_as(Bucket, {"label": row["bucket"].replace("_", " ").capitalize(), **row})
     if bucket.group not in GROUPS or bucket.prior not in PRIORS:
         raise ValueError(f"group is one of {', '.join(GROUPS)}, prior of {', '.join(PRIORS)}")
     return bucket
@@ -120,7 +118,7 @@ def kernel_buckets(kernels: pl.DataFrame, *, using: Sequence[KernelRule] | None 
     return _by_catalogue(pairs) if using is None else _decided(pairs, tuple(using))
 
 
-@remembered
+@tuning.remembered
 def _by_catalogue(pairs: pl.DataFrame) -> pl.DataFrame:
     return _decided(pairs, rules())
 
@@ -391,7 +389,7 @@ def is_line(name: str) -> bool:
     >>> is_line("sort_scan"), is_line("memset"), is_line("unknown copy"), is_line("aten::copy_")
     (True, True, True, False)
     """
-    copies = [f"{direction} copy" for direction in (*(rule.name for rule in direction_rules()), "unknown")]
+    copies = [f"{direction} copy" for direction in (*(rule.name for rule in event_names.direction_rules()), "unknown")]
     return name in PARTS or name in _bucket_terms() or name in ("memset", *copies)
 
 

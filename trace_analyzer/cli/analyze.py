@@ -7,23 +7,17 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from trace_analyzer import tuning
-from trace_analyzer.cli import ARGUMENTS, GATE_BROKE, outputs
-from trace_analyzer.cli.options import POSITIVE, Number, analysis_options, format_option, verb
-from trace_analyzer.cli.outputs import Progress
-from trace_analyzer.cli.process import check_environment
+from trace_analyzer import installation, tuning, units, vocabulary
+from trace_analyzer.cli import ARGUMENTS, GATE_BROKE, options, outputs, process
 from trace_analyzer.errors import UsageError
 from trace_analyzer.files import Outputs
-from trace_analyzer.installation import missing_for_pages, why_slow
 from trace_analyzer.options import Options
-from trace_analyzer.units import printable
-from trace_analyzer.vocabulary import REGIMES
 
 if TYPE_CHECKING:
     from trace_analyzer.report import Report
 
 
-@verb()
+@options.verb()
 @click.argument("traces", metavar="TRACE", nargs=-1, required=True)
 @click.option(
     "-v",
@@ -41,14 +35,14 @@ if TYPE_CHECKING:
 @click.option("--no-report", is_flag=True, help="Write no HTML report.")
 @click.option(
     "--max-report-mb",
-    type=POSITIVE,
+    type=options.POSITIVE,
     metavar="N",
     help="Keep the HTML report under N MB: omit the shortest Python frames first, then details.",
 )
 @click.option(
     "--force", is_flag=True, help="Overwrite a file at the report's path that is not a report of this program."
 )
-@format_option(
+@options.format_option(
     "the summary, the report for scripts (docs/json.md), a comment for CI, or 2 kB for language models, "
     "with ids for analyze explain",
     ("text", "json", "markdown", "agent"),
@@ -74,17 +68,17 @@ if TYPE_CHECKING:
 @click.option(
     "--fail-on",
     multiple=True,
-    type=click.Choice(tuple(REGIMES)),
+    type=click.Choice(tuple(vocabulary.REGIMES)),
     metavar="REGIME",
-    help=f"Exit with 1 if the verdict is REGIME: {', '.join(REGIMES)}. Repeatable.",
+    help=f"Exit with 1 if the verdict is REGIME: {', '.join(vocabulary.REGIMES)}. Repeatable.",
 )
 @click.option(
     "--max-idle",
-    type=Number(0, 1),
+    type=options.Number(0, 1),
     metavar="RATIO",
     help="Exit with 1 if the device idles more than this share (0 to 1) of the verdict's window.",
 )
-@analysis_options()
+@options.analysis_options()
 @click.option(
     "--rank-summary",
     metavar="FILE",
@@ -120,13 +114,13 @@ def report(
     report embeds the names and times of all events in TRACE; see --redact to share it.
     """
     if len(traces) > 1:
-        named = shlex.join(map(printable, traces)) if len(traces) == 2 else "BEFORE AFTER"
+        named = shlex.join(map(units.printable, traces)) if len(traces) == 2 else "BEFORE AFTER"
         raise UsageError(
             f"one trace at a time, and {len(traces)} are named; 'analyze compare {named}'"
             f" {'says what changed' if len(traces) == 2 else 'compares two'}"
         )
     trace = traces[0]
-    check_environment()
+    process.check_environment()
     report_path, output = outputs.page_asked_for(report_path, output, form, "--report")
     tuning.collect_garbage_rarely()
     if no_report and (report_path or open_report):
@@ -137,7 +131,7 @@ def report(
         )
     if tables_format and tables_path is None:
         raise UsageError("--tables-format says how to write tables; --tables DIR says where")
-    if not no_report and (lacking := missing_for_pages()):
+    if not no_report and (lacking := installation.missing_for_pages()):
         if report_path or open_report:
             raise UsageError(lacking)
         outputs.complain(f"no page: {lacking}")
@@ -147,8 +141,8 @@ def report(
     if redact:
         from trace_analyzer.redact import Redaction
 
-        redaction = Redaction("" if trace == "-" else printable(trace))
-    shown = redaction.text if redaction else printable
+        redaction = Redaction("" if trace == "-" else units.printable(trace))
+    shown = redaction.text if redaction else units.printable
     name = redaction.file_name if redaction and trace != "-" else trace
     html = None if no_report else Path(report_path) if report_path else outputs.default_report_path(name)
     text = None if output is None or outputs.is_standard_output(output) else Path(output)
@@ -173,7 +167,7 @@ def report(
             written = result.write_tables(tables_path, tables_format or "parquet")
             outputs.complain(f"tables: {len(written)} files in {shown(str(tables_path))}")
         if html is not None:
-            with Progress() as progress:
+            with outputs.Progress() as progress:
                 progress("writing the report")
                 result.to_html(html, command=command, max_mb=max_report_mb)
             outputs.complain(f"report: {shown(str(html))}")
@@ -206,11 +200,11 @@ def _analysed(trace: str, chosen: Options, summary: str | None) -> "Report":
     """Return the report of the trace, with progress on a terminal; write the input of ``analyze ranks`` if asked."""
     if trace == "-" and (sys.stdin is None or sys.stdin.isatty()):
         raise UsageError("nothing is piped into standard input; pipe a trace into it, or name a file")
-    if (reason := why_slow()) is not None:
+    if (reason := installation.why_slow()) is not None:
         outputs.complain(reason)
     from trace_analyzer.ingest import load
 
-    with Progress() as progress:
+    with outputs.Progress() as progress:
         with tuning.beside(_prepare):
             loaded = load(trace, max_bytes=chosen.max_bytes, export=chosen.export, progress=progress)
         from trace_analyzer import pipeline

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trace_analyzer import tuning
+from trace_analyzer import files, tuning
 from trace_analyzer.cli import FAILED, GATE_BROKE, outputs
 from trace_analyzer.cli.options import Function, Results, analysis_options, read_report, result_options, verb
-from trace_analyzer.cli.outputs import Progress
 from trace_analyzer.errors import UsageError
-from trace_analyzer.files import write_text
 from trace_analyzer.options import MOST, Options
 
 if TYPE_CHECKING:
@@ -161,7 +159,7 @@ def save(source: str, file: str, chosen: Options) -> int:
         raise UsageError(f"{source}: no baseline can be made of it: {profile.facts.withheld or 'no device worked'}")
     from trace_analyzer.compare.sides import baseline_json
 
-    write_text(Path(file), baseline_json(profile))
+    files.write_text(Path(file), baseline_json(profile))
     outputs.complain(f"baseline: {file}")
     return 0
 
@@ -188,7 +186,7 @@ def read_sides(sources: Sequence[str], chosen: Options) -> list["Profile"]:
     tuning.limit_threads(*sources)
     from trace_analyzer.compare.sides import profile_side
 
-    with Progress() as progress:
+    with outputs.Progress() as progress:
         return [profile_side(source, lambda path: read_report(path, chosen, progress)) for source in sources]
 
 
@@ -272,7 +270,7 @@ def ranks(
     results.check(sources[0])
     from trace_analyzer.ranks.job import analyze_ranks
 
-    with Progress() as progress, _client(dask) as client:
+    with outputs.Progress() as progress, _client(dask) as client:
         report = analyze_ranks(
             sources,
             executor=client,

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
+from trace_analyzer import errors, installation
 from trace_analyzer.cli import outputs
-from trace_analyzer.errors import UsageError
-from trace_analyzer.installation import missing_for_pages
 from trace_analyzer.options import LEAST, MOST, Options
 
 if TYPE_CHECKING:
@@ -102,7 +101,7 @@ def analysis_options(*names: str) -> Decorator:
             if "peak_tflops" in taken:
                 taken["peak_tflops"] = dict(taken["peak_tflops"])
             if taken.get("capture") == "-":
-                raise UsageError("--capture names a file: standard input is for a trace")
+                raise errors.UsageError("--capture names a file: standard input is for a trace")
             return function(*args, chosen=Options(**taken), **values)
 
         return _with(call, map(_option_of, declared))
@@ -211,8 +210,8 @@ class Results:
         if not outputs.is_standard_output(self.output):
             outputs.check_writable(Path(str(self.output)), trace, "--output")
         if self.page:
-            if lacking := missing_for_pages():
-                raise UsageError(lacking)
+            if lacking := installation.missing_for_pages():
+                raise errors.UsageError(lacking)
             check_new(Path(self.page), trace, self.option, self.force)
 
     def redacted(self, result: T, paths: Iterable[str]) -> tuple[T, Callable[[str], str]]:
@@ -256,7 +255,7 @@ def check_new(path: Path, trace: str, option: str, force: bool) -> None:
     """Refuse a path that is not writable or, without ``force``, that exists. Raises ``UsageError``."""
     outputs.check_writable(path, trace, option)
     if path.exists() and not force:
-        raise UsageError(f"{option} {path}: exists; --force overwrites it")
+        raise errors.UsageError(f"{option} {path}: exists; --force overwrites it")
 
 
 def read_report(path: str | Path, chosen: Options, progress: "Progress") -> "Report":

@@ -13,9 +13,8 @@ from types import TracebackType
 from typing import Self, TextIO
 from urllib.parse import quote
 
+from trace_analyzer import files, units
 from trace_analyzer.errors import UsageError
-from trace_analyzer.files import is_special, write_text
-from trace_analyzer.units import percent, visible
 
 _TRACE_SUFFIX = re.compile(r"(\.json)?(\.gz|\.zst)?$", re.IGNORECASE)
 
@@ -50,7 +49,7 @@ def check_writable(path: Path, trace: str, option: str) -> None:
     folder = path.absolute().parent
     if not folder.is_dir():
         raise UsageError(f"{option} {path}: no directory {folder}")
-    if not os.access(folder, os.W_OK) and not is_special(path):
+    if not os.access(folder, os.W_OK) and not files.is_special(path):
         raise UsageError(f"{option} {path}: the directory {folder} cannot be written to")
 
 
@@ -70,7 +69,7 @@ def check_report_path(path: Path, trace: str, force: bool) -> None:
     Raises ``UsageError``.
     """
     check_writable(path, trace, "--report")
-    if is_special(path):
+    if files.is_special(path):
         raise UsageError(f"--report {path}: is no regular file; -o writes into pipes and devices")
     if force or not os.path.lexists(path):
         return
@@ -127,7 +126,7 @@ def deliver(text: str, output: str | None, *, links: bool = False) -> None:
     if is_standard_output(output):
         say(linked(text) if links and wants_links() else text)
     else:
-        write_text(Path(str(output)), text)
+        files.write_text(Path(str(output)), text)
 
 
 def page_asked_for(page: str | None, output: str | None, form: str, option: str) -> tuple[str | None, str | None]:
@@ -152,7 +151,7 @@ def width_of(output: str | None) -> int:
 def complain(message: str) -> None:
     """Write one line to standard error, after the command's name."""
     try:
-        print(_encodable(f"analyze: {visible(message)}", sys.stderr), file=sys.stderr, flush=True)
+        print(_encodable(f"analyze: {units.visible(message)}", sys.stderr), file=sys.stderr, flush=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
@@ -242,7 +241,7 @@ class Progress:
 
     def __call__(self, stage: str, fraction: float | None = None) -> None:
         """Show the current stage and its progress."""
-        self._text = stage if fraction is None else f"{stage} {percent(min(1.0, fraction))}"
+        self._text = stage if fraction is None else f"{stage} {units.percent(min(1.0, fraction))}"
 
     def __enter__(self) -> Self:
         if self._stream.isatty() and os.environ.get("TERM") != "dumb":

@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from types import FrameType
 from typing import NoReturn
 
-from trace_analyzer import files, units
-from trace_analyzer.errors import UsageError
+from trace_analyzer import errors, files, units
 
 _WORDS = {"SIGINT": "interrupted", "SIGTERM": "terminated"}
 
@@ -73,7 +72,7 @@ def check_environment() -> None:
     for name, most in _COUNTS.items():
         text = os.environ.get(name, "")
         if text.isdecimal() and not 0 < int(text[:20]) <= most:
-            raise UsageError(f"{name}={text}: must be from 1 to {most:,}; change it or unset it")
+            raise errors.UsageError(f"{name}={text}: must be from 1 to {most:,}; change it or unset it")
 
 
 def library_settings() -> list[str]:

@@ -14,15 +14,11 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import get_completion_class
 
-from trace_analyzer.capture import BUDGET_S
+from trace_analyzer import capture, errors, options
 from trace_analyzer.capture.session import LEVELS, SKIP
-from trace_analyzer.cli import outputs
+from trace_analyzer.cli import outputs, process
 from trace_analyzer.cli.options import POSITIVE, Number, check_new, format_option, verb
-from trace_analyzer.cli.outputs import Progress
-from trace_analyzer.cli.process import check_environment
-from trace_analyzer.errors import TraceAnalyzerError, UsageError
 from trace_analyzer.files import write_text
-from trace_analyzer.options import MOST
 
 if TYPE_CHECKING:
     from trace_analyzer.capture.record import RecordedCommand
@@ -54,7 +50,7 @@ MOST_STEPS = 1_000_000_000
 )
 @click.option(
     "--after",
-    type=Number(0, MOST),
+    type=Number(0, options.MOST),
     metavar="X",
     help="With --seconds: start X seconds after the import of torch.",
 )
@@ -99,10 +95,10 @@ def record(
     from trace_analyzer.capture.recorder import Plan
 
     if seconds is not None and steps is not None:
-        raise UsageError("--steps contradicts --seconds")
+        raise errors.UsageError("--steps contradicts --seconds")
     if seconds is None and after is not None:
-        raise UsageError("--after needs --seconds")
-    check_environment()
+        raise errors.UsageError("--after needs --seconds")
+    process.check_environment()
     plan = Plan(
         folder=output,
         steps=None if seconds is not None else steps or 6,
@@ -114,7 +110,7 @@ def record(
     recording = recorded(command, plan)
     try:
         _write_summaries(recording, script_name(command), no_report)
-    except TraceAnalyzerError as error:  # the script's exit code is more important than this program's
+    except errors.TraceAnalyzerError as error:  # the script's exit code is more important than this program's
         outputs.complain(f"{recording.traces[0]} was kept, but not analysed: {error}")
     except OSError as error:
         outputs.complain(f"no report: {error}")
@@ -135,7 +131,7 @@ def _write_summaries(recording: "RecordedCommand", name: str, no_report: bool) -
     from trace_analyzer.pipeline import analyze
 
     first = recording.traces[0]
-    with Progress() as progress:
+    with outputs.Progress() as progress:
         result = analyze(first, progress=progress)
     print(result.summary(), file=sys.stderr, flush=True)
     if recording.without_device and not result.devices:
@@ -162,7 +158,7 @@ def _write_summaries(recording: "RecordedCommand", name: str, no_report: bool) -
     "--budget",
     type=POSITIVE,
     metavar="S",
-    default=BUDGET_S,
+    default=capture.BUDGET_S,
     help="Omit measurements that would take longer than S seconds in total (60 by default).",
 )
 @click.option(
@@ -194,7 +190,7 @@ def calibrate(
         outputs.check_writable(Path(output), "-", "--output")
     if plot:
         check_new(Path(plot), "-", "--plot", force)
-    with Progress() as progress:
+    with outputs.Progress() as progress:
         sweeps = not quick if sweep is None else sweep
         calibration = measured(device, quick=quick, sweep=sweeps, budget_s=budget, progress=progress)
     path = Path(output) if output else calibration_folder() / file_name(calibration)
@@ -278,6 +274,6 @@ def mcp(root: str) -> None:
     try:
         from trace_analyzer.agents.server import server
     except ModuleNotFoundError:
-        raise UsageError("serving needs the package mcp: pip install 'torch-trace-analyzer[mcp]'") from None
+        raise errors.UsageError("serving needs the package mcp: pip install 'torch-trace-analyzer[mcp]'") from None
 
     server(Path(root)).run("stdio")

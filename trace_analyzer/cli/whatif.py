@@ -12,14 +12,10 @@ from typing import Any
 
 import click
 
-from trace_analyzer import tuning
-from trace_analyzer.cli import GATE_BROKE, outputs
-from trace_analyzer.cli.compare import read_sides
+from trace_analyzer import options, tuning, units
+from trace_analyzer.cli import GATE_BROKE, compare, outputs
 from trace_analyzer.cli.options import Results, analysis_options, check_new, read_report, result_options, verb
-from trace_analyzer.cli.outputs import Progress
 from trace_analyzer.errors import UsageError
-from trace_analyzer.options import Options
-from trace_analyzer.units import printable
 from trace_analyzer.vocabulary import CHANGE_PARTS
 
 
@@ -30,7 +26,7 @@ from trace_analyzer.vocabulary import CHANGE_PARTS
 @result_options(
     "text, or JSON for scripts", ("text", "json"), page=("--html", "Write the explanation as a page to FILE.")
 )
-def explain(trace: str, thing: str, results: Results, chosen: Options) -> None:
+def explain(trace: str, thing: str, results: Results, chosen: options.Options) -> None:
     """Explain one item of the report on TRACE, with its evidence and the next command.
 
     \b
@@ -56,12 +52,12 @@ def explain(trace: str, thing: str, results: Results, chosen: Options) -> None:
         held, shown = results.redacted(answered(trace, max_bytes=chosen.max_bytes), [trace])
         explanation = held.explain(thing)
     else:
-        with Progress() as progress:
+        with outputs.Progress() as progress:
             report = read_report(trace, chosen, progress)
             if results.is_redacted:
                 from trace_analyzer.redact import Redaction
 
-                redaction = Redaction("" if trace == "-" else printable(trace))
+                redaction = Redaction("" if trace == "-" else units.printable(trace))
                 report, shown = redaction.report(report), redaction.text
             explanation = report.explain(thing)
     results.deliver(explanation, links=True)
@@ -88,7 +84,7 @@ class _Speedup(click.ParamType[tuple[str, float]]):
             factor = math.nan
         if not target or not factor > 0:
             self.fail(f"{value!r} is not NAME=K with a factor K over 0", param, ctx)
-        return printable(target), factor
+        return units.printable(target), factor
 
 
 class _Workers(click.IntRange):
@@ -137,7 +133,7 @@ def whatif(
     speedup: tuple[tuple[str, float], ...],
     memory: str | None,
     results: Results,
-    chosen: Options,
+    chosen: options.Options,
     **changes: Any,
 ) -> int:
     """Estimate the effect of a change before making it.
@@ -166,7 +162,7 @@ def whatif(
     asked = changes_of(**changes, speedup=dict(speedup))
     if memory is not None and (changes["batch"] is None or memory == "-"):
         raise click.UsageError("--memory names a file, and says whether the batch of --batch fits")
-    with Progress() as progress:
+    with outputs.Progress() as progress:
         report = read_report(trace, chosen, progress)
         progress("replaying")
         snapshot = None
@@ -197,7 +193,7 @@ def whatif(
 )
 @click.option("--force", is_flag=True, help="Overwrite OUT.")
 @analysis_options("device", "gpu", "capture", "export")
-def export(trace: str, perfetto: str, before: str | None, force: bool, chosen: Options) -> int:
+def export(trace: str, perfetto: str, before: str | None, force: bool, chosen: options.Options) -> int:
     """Write TRACE with tracks of idle causes, queue depth and the regime of each step.
 
     The original events are unchanged. Of a folder or pattern of a job's ranks, write one timeline of all: clocks are
@@ -215,19 +211,19 @@ def export(trace: str, perfetto: str, before: str | None, force: bool, chosen: O
             copy.flush()
             return _export_one(copy.name, path, before, chosen)
     if Path(trace).is_dir() or (glob.has_magic(trace) and not Path(trace).exists()):
-        if before is not None or chosen != Options():
+        if before is not None or chosen != options.Options():
             raise UsageError(f"{trace}: --before, --device, --gpu and --capture are of one trace, not of a job's ranks")
         return _export_job(trace, path)
     return _export_one(trace, path, before, chosen)
 
 
-def _export_one(trace: str, path: Path, before: str | None, chosen: Options) -> int:
+def _export_one(trace: str, path: Path, before: str | None, chosen: options.Options) -> int:
     """Write one trace with the added tracks."""
     tuning.limit_threads(*(one for one in (trace, before) if one is not None))
     from trace_analyzer.render.exports import write_perfetto
 
-    sides = [] if before is None else read_sides((before,), chosen)
-    with Progress() as progress:
+    sides = [] if before is None else compare.read_sides((before,), chosen)
+    with outputs.Progress() as progress:
         report = read_report(trace, chosen, progress)
         differences = None
         if sides:
@@ -250,7 +246,7 @@ def _export_job(source: str, path: Path) -> int:
     from trace_analyzer.ranks.job import analyze_ranks
     from trace_analyzer.render.rank_timeline import write_job_perfetto
 
-    with Progress() as progress:
+    with outputs.Progress() as progress:
         report = analyze_ranks(source, progress=progress)
         inputs = [Path(rank.path) for rank in report.ranks if rank.rank in report.rank_clocks]
         if path.exists() and any(item.exists() and item.samefile(path) for item in inputs):
@@ -301,7 +297,7 @@ class _Bytes(click.ParamType[int]):
     page=("--html", "Write the peak, live bytes over time and a map of the segments to FILE."),
 )
 def memory(
-    source: str, max_peak: int | None, before: str | None, trace: str | None, results: Results, chosen: Options
+    source: str, max_peak: int | None, before: str | None, trace: str | None, results: Results, chosen: options.Options
 ) -> int:
     """Say where device memory goes, why it ran out, and what would lower its peak.
 

@@ -12,9 +12,7 @@ from typing import Annotated, Literal
 import polars as pl
 
 from trace_analyzer.catalog.kernels import is_line, line_label
-from trace_analyzer.compare.judgement import InputChange, KeptPromise, Likeness
-from trace_analyzer.compare.profiles import Profile
-from trace_analyzer.compare.statistics import Adjustment
+from trace_analyzer.compare import judgement, profiles, statistics
 from trace_analyzer.results import Result
 
 SCHEMA_VERSION = 1
@@ -154,7 +152,7 @@ class Comparison(Result):
         float | None, "Difference that as many observations would show with a chance of 80 %, ns."
     ] = None
     adjustment: Annotated[
-        Adjustment | None, "The test without a line that varies by chance; null without such a line."
+        statistics.Adjustment | None, "The test without a line that varies by chance; null without such a line."
     ] = None
     are_recordings_units: Annotated[bool, "Whether each recording is an observation; else each step is."] = False
     whole: Annotated[bool, "Whether whole recordings are compared, as not both sides have steps."] = False
@@ -165,15 +163,15 @@ class Comparison(Result):
         int, "Units of work in a step: above 1 where AFTER does more, below -1 where BEFORE does."
     ] = 1
     matched_ratio: Annotated[MatchedRatio | None, "Share of kernel time that was matched, by level."] = None
-    likeness: Annotated[Likeness | None, "How alike the programs are; null where calls are not known."] = None
+    likeness: Annotated[judgement.Likeness | None, "How alike the programs are; null where calls are not known."] = None
     input_changes: Annotated[
-        tuple[InputChange, ...], "Sizes of inputs that changed, where the program is the same."
+        tuple[judgement.InputChange, ...], "Sizes of inputs that changed, where the program is the same."
     ] = ()
     waterfall: Annotated[
         Mapping[str, tuple[Bar, ...]], "By cause, group, bucket, operator and module: bars that sum to the difference."
     ] = field(default_factory=dict)
     lines: Annotated[tuple[Line, ...], "Lines of the difference."] = ()
-    promises: Annotated[tuple[KeptPromise, ...], "Advice on BEFORE that AFTER shows."] = ()
+    promises: Annotated[tuple[judgement.KeptPromise, ...], "Advice on BEFORE that AFTER shows."] = ()
     devices: Annotated[tuple[DeviceChange, ...], "Devices of both sides, where a side has several."] = ()
     ranks: Annotated[
         tuple[RankChange, ...], "Ranks of both sides, where each is a job, largest change of own work first."
@@ -182,7 +180,7 @@ class Comparison(Result):
     matches: Annotated[pl.DataFrame, "Frame behind the lines, for plots; no part of the JSON."] = field(
         default_factory=pl.DataFrame, repr=False, compare=False
     )
-    sides: Annotated[tuple[Profile, ...], "Profiles of both sides, for plots; no part of the JSON."] = field(
+    sides: Annotated[tuple[profiles.Profile, ...], "Profiles of both sides, for plots; no part of the JSON."] = field(
         default=(), repr=False, compare=False
     )
 

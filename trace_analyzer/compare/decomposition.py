@@ -8,35 +8,20 @@ from typing import Any
 
 import polars as pl
 
-from trace_analyzer import forks
-from trace_analyzer.compare import judgement, matching, statistics
-from trace_analyzer.compare.comparison import (
-    SCHEMA_VERSION,
-    Bar,
-    Comparison,
-    DeviceChange,
-    Line,
-    MatchedRatio,
-    RankChange,
-    Side,
-    bar_label,
-)
-from trace_analyzer.compare.judgement import kept_promises
+from trace_analyzer import forks, installation, pipeline
+from trace_analyzer.compare import comparison, judgement, matching, statistics
 from trace_analyzer.compare.phrasing import headline, notes, scale_of, signed
 from trace_analyzer.compare.profiles import Profile, categories
 from trace_analyzer.compare.sides import SideSource, in_parts, profile_side
-from trace_analyzer.compare.statistics import FLOOR_RATIO, against_chance, step_difference
 from trace_analyzer.frames.intervals import coalesce
-from trace_analyzer.installation import tool_version
 from trace_analyzer.options import takes_options_of
-from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 
 
-@takes_options_of(analyze)
+@takes_options_of(pipeline.analyze)
 def compare(
     before: SideSource, after: SideSource, *, whole: bool = False, units: tuple[int, int] | None = None, **options: Any
-) -> Comparison:
+) -> comparison.Comparison:
     """Compare two sides: how their steps differ, line by line, without remainder.
 
     Each side is a path of a trace, of a folder or of a saved JSON report, a pattern such as ``runs/*.json.gz``, a
@@ -47,14 +32,14 @@ def compare(
     """
 
     def read(**changes: Any) -> list[Profile]:
-        return [profile_side(source, partial(analyze, **{**options, **changes})) for source in (before, after)]
+        return [profile_side(source, partial(pipeline.analyze, **{**options, **changes})) for source in (before, after)]
 
     return compare_read(read, whole=whole, units=units)
 
 
 def compare_read(
     read: Callable[..., Sequence[Profile]], *, whole: bool = False, units: tuple[int, int] | None = None
-) -> Comparison:
+) -> comparison.Comparison:
     """Compare the sides that ``read`` returns; it takes options of `analyze` to change.
 
     The same device of both sides is compared where both have it, and whole recordings where only one side has steps and
@@ -81,7 +66,7 @@ def _unlike_steps(before: Profile, after: Profile) -> bool:
     )
 
 
-def compare_profiles(before: Profile, after: Profile) -> Comparison:
+def compare_profiles(before: Profile, after: Profile) -> comparison.Comparison:
     """Compare two sides from their profiles. Raises ``ForkedError`` where Polars would hang."""
     forks.check()
     reason = judgement.refusal(before, after)
@@ -105,14 +90,16 @@ def compare_profiles(before: Profile, after: Profile) -> Comparison:
     return _compared(before, after, unit or 1)
 
 
-def _refused(reason: str, before: Profile, after: Profile) -> Comparison:
+def _refused(reason: str, before: Profile, after: Profile) -> comparison.Comparison:
     """Return a comparison without results, only with the reason."""
     one, other = (_side(side) if side.steps else None for side in (before, after))
     headline = f"Not compared: {reason.rstrip('.')}."
-    return Comparison(SCHEMA_VERSION, tool_version(), "refused", reason, headline, None, None, one, other)
+    return comparison.Comparison(
+        comparison.SCHEMA_VERSION, installation.tool_version(), "refused", reason, headline, None, None, one, other
+    )
 
 
-def _compared(before: Profile, after: Profile, unit: int) -> Comparison:
+def _compared(before: Profile, after: Profile, unit: int) -> comparison.Comparison:
     table = with_split(matching.matches(before, after), before.steps, after.steps)
     if len({side.facts.device_name for side in (before, after)}) == 1:  # then it is not the hardware that changed
         table = table.with_columns(pl.lit(None, pl.Float64).alias(f"by_{name}_ns") for name in ("hardware", "software"))
@@ -125,10 +112,10 @@ def _compared(before: Profile, after: Profile, unit: int) -> Comparison:
     same_work = judgement.is_same_work(matched.call, before, after) if are_calls_known else None
     same_program = judgement.is_same_program(same_work, alike) if same_work is not None else None
     floor = statistics.FLOOR_RATIO * before.total_ns / before.steps
-    whole, adjustment = step_difference(before, after, floor=floor)
-    result = Comparison(
-        schema_version=SCHEMA_VERSION,
-        tool_version=tool_version(),
+    whole, adjustment = statistics.step_difference(before, after, floor=floor)
+    result = comparison.Comparison(
+        schema_version=comparison.SCHEMA_VERSION,
+        tool_version=installation.tool_version(),
         status="ok",
         reason=None,
         headline="",
@@ -150,7 +137,7 @@ def _compared(before: Profile, after: Profile, unit: int) -> Comparison:
         input_changes=judgement.input_changes(before, after) if same_program and matched.call < 1 else (),
         waterfall=_waterfalls(table, before, after, floor),
         lines=_lines(table, before, after, floor),
-        promises=kept_promises(before, after, table) if same_work else (),
+        promises=judgement.kept_promises(before, after, table) if same_work else (),
         devices=_devices(before, after),
         ranks=_ranks(before, after),
         matches=table,
@@ -159,8 +146,8 @@ def _compared(before: Profile, after: Profile, unit: int) -> Comparison:
     return replace(result, headline=headline(result), notes=notes(result))
 
 
-def _side(side: Profile) -> Side:
-    return Side(
+def _side(side: Profile) -> comparison.Side:
+    return comparison.Side(
         path=side.path,
         recordings=len(side.recordings),
         steps=side.steps,
@@ -173,7 +160,7 @@ def _side(side: Profile) -> Side:
     )
 
 
-def _devices(before: Profile, after: Profile) -> tuple[DeviceChange, ...]:
+def _devices(before: Profile, after: Profile) -> tuple[comparison.DeviceChange, ...]:
     """Return the steps of all devices, paired by label; the compared device is paired with that of AFTER."""
     sides = [
         {
@@ -185,19 +172,19 @@ def _devices(before: Profile, after: Profile) -> tuple[DeviceChange, ...]:
     ]
     compared, nothing = (before.facts.device, after.facts.device), (None, None)
     return tuple(
-        DeviceChange(label, label in compared, one[0], other[0], one[1], other[1])
+        comparison.DeviceChange(label, label in compared, one[0], other[0], one[1], other[1])
         for label in dict.fromkeys([*sides[0], *sides[1]])
         for one, other in [[side.get(label, nothing) for side in sides]]
     )
 
 
-def _ranks(before: Profile, after: Profile) -> tuple[RankChange, ...]:
+def _ranks(before: Profile, after: Profile) -> tuple[comparison.RankChange, ...]:
     """Return the ranks that both jobs have, by the change of their own work."""
     if not (before.is_job and after.is_job):
         return ()
     sides = [{r.rank: (r, len(r.lengths_ns) * side.unit_of_work) for r in side.recordings} for side in (before, after)]
     changes = [
-        RankChange(
+        comparison.RankChange(
             rank,
             old.role,
             old.total_ns / n,
@@ -213,7 +200,7 @@ def _ranks(before: Profile, after: Profile) -> tuple[RankChange, ...]:
     return tuple(sorted(changes, key=lambda change: (-abs(change.own_work_ns), change.rank)))
 
 
-def _matched_ratio(table: pl.DataFrame) -> MatchedRatio:
+def _matched_ratio(table: pl.DataFrame) -> comparison.MatchedRatio:
     """Return the matched shares of kernel time by level; of all device work where no kernel took time."""
     work = table.filter(pl.col("kind") != "idle")
     kernels = work.filter(pl.col("kind") != "copy")
@@ -225,7 +212,7 @@ def _matched_ratio(table: pl.DataFrame) -> MatchedRatio:
         for name, levels in matching.MATCHED.items()
         for side in sides
     ).row(0, named=True)
-    return MatchedRatio(**{name: min(sums[f"{name} {side}"] for side in sides) for name in matching.MATCHED})
+    return comparison.MatchedRatio(**{name: min(sums[f"{name} {side}"] for side in sides) for name in matching.MATCHED})
 
 
 def name_of_match() -> pl.Expr:
@@ -250,7 +237,7 @@ LINE_KEY = ("kind", "level", "phase", "name", "category")
 _SUMS = ("before_total_ns", "after_total_ns", "difference_ns", "by_count_ns", "by_time_ns")
 
 
-def _lines(table: pl.DataFrame, before: Profile, after: Profile, floor: float) -> tuple[Line, ...]:
+def _lines(table: pl.DataFrame, before: Profile, after: Profile, floor: float) -> tuple[comparison.Line, ...]:
     """Sum the matches by kind, level, phase, name and category, largest difference first."""
     key = list(LINE_KEY)
     all_known = pl.col("by_hardware_ns").null_count() == 0
@@ -269,17 +256,19 @@ def _lines(table: pl.DataFrame, before: Profile, after: Profile, floor: float) -
         )
         .sort(pl.col("difference_ns").abs(), *key, descending=[True] + [False] * len(key), nulls_last=True)
     )
-    return tuple(Line(**row) for row in _tested(frame, before, after, floor))
+    return tuple(comparison.Line(**row) for row in _tested(frame, before, after, floor))
 
 
 def _tested(frame: pl.DataFrame, before: Profile, after: Profile, floor: float) -> Iterator[dict[str, Any]]:
     """Yield the rows with the interval of their difference and whether it is more than chance, without before_rows and after_rows."""
-    tests = against_chance(frame, before, after, floor=floor)
+    tests = statistics.against_chance(frame, before, after, floor=floor)
     for row, test in zip(frame.drop("before_rows", "after_rows").iter_rows(named=True), tests, strict=True):
         yield row | {"interval_ns": test.interval, "significant": test.significant}
 
 
-def _waterfalls(table: pl.DataFrame, before: Profile, after: Profile, floor: float) -> dict[str, tuple[Bar, ...]]:
+def _waterfalls(
+    table: pl.DataFrame, before: Profile, after: Profile, floor: float
+) -> dict[str, tuple[comparison.Bar, ...]]:
     """Sum the difference by cause, group, bucket, operator and module; each sums to the total difference."""
     is_idle = pl.col("kind") == "idle"
     work_kind = pl.col("kind").replace({"kernel": "kernels", "copy": "copies"})
@@ -298,7 +287,7 @@ def _waterfalls(table: pl.DataFrame, before: Profile, after: Profile, floor: flo
     ]
     frames = pl.collect_all(queries)
     return {
-        by: tuple(Bar(**row) for row in _tested(frame, before, after, floor))
+        by: tuple(comparison.Bar(**row) for row in _tested(frame, before, after, floor))
         for by, frame in zip(names, frames, strict=True)
     }
 
@@ -375,16 +364,16 @@ def with_split(matches: pl.DataFrame, before_steps: int, after_steps: int) -> pl
     )
 
 
-def differing_intervals(report: Report, result: Comparison) -> pl.DataFrame:
+def differing_intervals(report: Report, result: comparison.Comparison) -> pl.DataFrame:
     """Return device, start_ns, end_ns, name: time of AFTER in the bars that differ.
 
     The names contain the difference per step.
     """
     before = result.both[0]
     scale, unit = scale_of(before.step_ns)
-    floor = FLOOR_RATIO * before.step_ns
+    floor = statistics.FLOOR_RATIO * before.step_ns
     names = {
-        bar.name: f"{bar_label(bar)} {signed(bar.difference_ns, scale)} {unit} a step"
+        bar.name: f"{comparison.bar_label(bar)} {signed(bar.difference_ns, scale)} {unit} a step"
         for bar in result.waterfall["bucket"]
         if abs(bar.difference_ns) > floor
     }
@@ -394,7 +383,7 @@ def differing_intervals(report: Report, result: Comparison) -> pl.DataFrame:
     return coalesce(named.drop_nulls("name").select("device", "start_ns", "end_ns", "name"), ["device"], "name")
 
 
-def parts_of_lines(result: Comparison) -> pl.DataFrame:
+def parts_of_lines(result: comparison.Comparison) -> pl.DataFrame:
     """Return the parts of each line of work, by module and shapes.
 
     Columns: `LINE_KEY`, module, shapes, before_ns, after_ns, difference_ns (per step). The parts of a line sum to it;

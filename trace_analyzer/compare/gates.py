@@ -8,11 +8,8 @@ import polars as pl
 
 from trace_analyzer.catalog.event_names import direction_rules
 from trace_analyzer.catalog.kernels import buckets as kernel_buckets, is_group_named, is_named, line_phrase
-from trace_analyzer.compare import judgement, statistics
-from trace_analyzer.compare.comparison import Comparison
+from trace_analyzer.compare import comparison, judgement, profiles, statistics
 from trace_analyzer.compare.phrasing import scale_of, scaled, signed
-from trace_analyzer.compare.profiles import KINDS
-from trace_analyzer.compare.statistics import step_difference
 from trace_analyzer.units import counted, percent
 from trace_analyzer.vocabulary import GROUPS, IDLE_CAUSES
 
@@ -41,7 +38,7 @@ class GateResult:
     why: str
 
 
-def refusal(result: Comparison, gates: Sequence[Gate] = ()) -> str | None:
+def refusal(result: comparison.Comparison, gates: Sequence[Gate] = ()) -> str | None:
     """Return why these gates cannot be checked on a comparison; None where they can."""
     if result.status == "refused":
         return result.reason
@@ -63,7 +60,7 @@ def refusal(result: Comparison, gates: Sequence[Gate] = ()) -> str | None:
     return next((why for gate in gates if (why := _unknown(result, gate))), None)
 
 
-def _unknown(result: Comparison, gate: Gate) -> str | None:
+def _unknown(result: comparison.Comparison, gate: Gate) -> str | None:
     """Return why no line has the gate's name; None where a line has it, or could have it.
 
     Any kind, cause or bucket may be absent from a recording.
@@ -71,7 +68,7 @@ def _unknown(result: Comparison, gate: Gate) -> str | None:
     if gate.line is None or not _named(result.matches, gate.line).is_empty():
         return None
     general = [
-        *KINDS,
+        *profiles.KINDS,
         *IDLE_CAUSES,
         *kernel_buckets().get_column("bucket"),
         *(f"{rule.name} copy" for rule in direction_rules()),
@@ -98,7 +95,7 @@ def _named(matches: pl.DataFrame, name: str) -> pl.DataFrame:
     return matches.filter(pl.any_horizontal(pl.col(column).is_in(keys) for column, keys in labelled.items()))
 
 
-def held(result: Comparison, gates: Sequence[Gate]) -> tuple[GateResult, ...]:
+def held(result: comparison.Comparison, gates: Sequence[Gate]) -> tuple[GateResult, ...]:
     """Check the gates on a comparison. Where both sides have steps, the step is used instead of the unit of work.
 
     A gate breaks when the time grows by more than its ratio of BEFORE's step and by more than chance; where chance is
@@ -107,7 +104,7 @@ def held(result: Comparison, gates: Sequence[Gate]) -> tuple[GateResult, ...]:
     return tuple(_hold(result, gate) for gate in gates)
 
 
-def _hold(result: Comparison, gate: Gate) -> GateResult:
+def _hold(result: comparison.Comparison, gate: Gate) -> GateResult:
     before, after = result.sides
     if before.has_steps and after.has_steps:
         before, after = before.divided(1), after.divided(1)
@@ -115,7 +112,7 @@ def _hold(result: Comparison, gate: Gate) -> GateResult:
     floor, adjustment = statistics.FLOOR_RATIO * step, None
     if gate.line is None and not gate.is_idle:
         name = "the step"
-        real, adjustment = step_difference(before, after, floor=floor)
+        real, adjustment = statistics.step_difference(before, after, floor=floor)
     else:
         name = "idle time" if gate.is_idle else gate.line or ""
         independent = before.are_recordings_units, after.are_recordings_units
@@ -137,7 +134,7 @@ def _hold(result: Comparison, gate: Gate) -> GateResult:
     return GateResult(gate, too_much, f"{gate.option}: {grown}; allowed are {percent(gate.ratio)}")
 
 
-def _of_lines(result: Comparison, gate: Gate) -> tuple[list[float], list[float]]:
+def _of_lines(result: comparison.Comparison, gate: Gate) -> tuple[list[float], list[float]]:
     """Return the time per step of the gate's lines, by unit of observation of each side."""
     table = result.matches
     chosen = table.filter(pl.col("kind") == "idle") if gate.is_idle else _named(table, gate.line or "")

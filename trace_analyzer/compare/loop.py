@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from trace_analyzer.compare import statistics
-from trace_analyzer.compare.decomposition import compare
+from trace_analyzer.compare import decomposition, statistics
 from trace_analyzer.compare.sides import recordings
 from trace_analyzer.errors import InputError, UsageError, did_you_mean
 from trace_analyzer.files import is_special, write_text
@@ -89,7 +88,7 @@ def check(folder: Path, source: str) -> Loop:
     if turn.note is None and turn.patch is None:
         raise UsageError(f"turn {turn.number} has no change yet: analyze loop apply LOOP --note TEXT")
     before, after = [folder / name for name in turn.before], recordings(source)
-    compared = compare(before, after)
+    compared = decomposition.compare(before, after)
     if compared.status == "ok":
         steps = compared.both[0].step_ns, compared.both[1].step_ns
         # Steps of one recording show only that recordings differ.

@@ -11,19 +11,9 @@ from trace_analyzer.frames.arrays import Codes, codes_of, combined, first_of_eac
 from trace_analyzer.frames.lookups import factorize
 
 LEVELS = (
-    "cause",
-    "call",
-    "operator",
-    "replay",
-    "attention",
-    "module",
-    "anywhere",
-    "phase-bucket",
-    "bucket",
-    "group",
-    "removed",
-    "new",
-)
+    "cause", "call", "operator", "replay", "attention", "module", "anywhere", "phase-bucket", "bucket",
+    "group", "removed", "new",
+)  # fmt: skip
 """The levels in order; idle time is matched by its cause, and unmatched work is removed or new."""
 MATCHED = {
     "call": ("call", "replay"),

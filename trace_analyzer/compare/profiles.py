@@ -7,22 +7,12 @@ from typing import Any
 
 import polars as pl
 
-from trace_analyzer.analyses.left_out import cold_idle
-from trace_analyzer.analyses.roofline import known_sum
+from trace_analyzer import schema, vocabulary
+from trace_analyzer.analyses import left_out, roofline
 from trace_analyzer.catalog.event_names import copy_direction
 from trace_analyzer.compare.facts import DeviceTime, Facts, RecordedSteps, TimeShare, promise, typical_step
-from trace_analyzer.frames.lookups import (
-    as_strings,
-    factorize,
-    gather,
-    inverse_index,
-    lookup,
-    sum_by_group,
-    where_equal,
-)
+from trace_analyzer.frames import lookups
 from trace_analyzer.report import Report
-from trace_analyzer.schema import typed
-from trace_analyzer.vocabulary import PARTS
 
 COLD_RATIO = 0.5
 """Least share of one-time work in steps that are a cold start."""
@@ -198,7 +188,7 @@ class Profile:
 
 def once_parts() -> list[str]:
     """Return the parts of one-time work."""
-    return [key for key, part in PARTS.items() if part.per == "once"]
+    return [key for key, part in vocabulary.PARTS.items() if part.per == "once"]
 
 
 def profile_of(report: Report) -> Profile:
@@ -206,7 +196,7 @@ def profile_of(report: Report) -> Profile:
     tables = report.tables
     device = device_code(report)
     pieces, steps = (
-        where_equal(tables[name], "device", device) if device is not None else tables[name].clear()
+        lookups.where_equal(tables[name], "device", device) if device is not None else tables[name].clear()
         for name in ("owners", "steps")
     )
     lengths = (
@@ -221,9 +211,9 @@ def profile_of(report: Report) -> Profile:
     calls, work = _calls(work, tables["operator_inputs"])
     idle = pieces.filter(~is_work)
     rows, units = _rows(work, idle.select("part", "unit", "gap_id", "total_ns"))
-    cold = cold_idle(idle.rename({"part": "cause"}), tables["gaps"], tables["first_launches"])
+    cold = left_out.cold_idle(idle.rename({"part": "cause"}), tables["gaps"], tables["first_launches"])
     cold = cold.filter(~pl.col("cause").is_in(once_parts()))
-    cold_ns = sum_by_group(cold.get_column("unit"), cold.get_column("total_ns"), lengths.height)
+    cold_ns = lookups.sum_by_group(cold.get_column("unit"), cold.get_column("total_ns"), lengths.height)
     return Profile(
         path=report.trace.path,
         recordings=(
@@ -288,11 +278,13 @@ def _with_work(pieces: pl.DataFrame, report: Report) -> pl.DataFrame:
         "kind", "name", "bucket", "group", "bound", "flop", "blocks", "replayed_module"
     )[ids]
     roofs = report.tables["roofs"].select("activity_id", "roof_ns")
-    places = inverse_index(roofs.get_column("activity_id"), report.tables["activities"].height)[ids]
+    places = lookups.inverse_index(roofs.get_column("activity_id"), report.tables["activities"].height)[ids]
     is_kernel = pl.col("kind") == "kernel"
     of_collective = (pl.col("kind") == "memcpy") & (pl.col("bound") == "communication")
-    numbers, firsts = factorize(*names.select(pl.col("kind", "name", "bucket", "group", "bound").cast(pl.Categorical)))
-    named = as_strings(names[firsts]).select(
+    numbers, firsts = lookups.factorize(
+        *names.select(pl.col("kind", "name", "bucket", "group", "bound").cast(pl.Categorical))
+    )
+    named = lookups.as_strings(names[firsts]).select(
         pl.when(is_kernel & (pl.col("bucket") == "communication") | of_collective)
         .then(pl.lit("communication"))
         .when(pl.col("kind") == "memcpy")
@@ -318,7 +310,7 @@ def _with_work(pieces: pl.DataFrame, report: Report) -> pl.DataFrame:
         flop.alias("flop"),
         is_first.alias("is_first"),
         numbers.alias("what"),
-        gather(roofs.get_column("roof_ns"), places).alias("roof_ns"),
+        lookups.gather(roofs.get_column("roof_ns"), places).alias("roof_ns"),
     )
 
 
@@ -326,12 +318,14 @@ def _calls(work: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.DataFr
     """Return `CALLS`, and the work with the ``call`` of each piece."""
     shapes = operator_inputs.select("event_id", pl.col("input_dims").alias("shapes"))
     work = work.with_columns(
-        lookup(shapes, work.select(pl.col(around).alias("event_id")), "event_id").get_column("shapes").alias(name)
+        lookups.lookup(shapes, work.select(pl.col(around).alias("event_id")), "event_id")
+        .get_column("shapes")
+        .alias(name)
         for name, around in (("shapes", "operator_id"), ("outer_shapes", "outer_operator_id"))
     )
     # Columns with most values come first: combinations with few values then need no table of all pairs.
     key = ["shapes", "outer_shapes", "operator", "outer_operator", "module", "phase"]
-    numbers, firsts = factorize(*work.select(pl.col(key).cast(pl.Categorical)))
+    numbers, firsts = lookups.factorize(*work.select(pl.col(key).cast(pl.Categorical)))
     by = pl.col("call").cast(pl.UInt64)
     counts = (
         work.select("operator_id", "is_first", "flop", numbers.alias("call"))
@@ -343,18 +337,18 @@ def _calls(work: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.DataFr
             .alias("operators")
         )
         .group_by("call")
-        .agg(pl.col("operators").sum().alias("count"), known_sum("flop"))
+        .agg(pl.col("operators").sum().alias("count"), roofline.known_sum("flop"))
         .sort("call")
     )
     calls = work.select(key)[firsts].hstack(counts).with_columns(firsts.alias("first"))
-    return typed(calls, CALLS), work.with_columns(numbers.alias("call"))
+    return schema.typed(calls, CALLS), work.with_columns(numbers.alias("call"))
 
 
 def _rows(work: pl.DataFrame, idle: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return `ROWS` and `UNITS` for work, and for idle time by cause."""
     key = ["call", "kind", "category", "group", "part", "kernel"]
     sums = ["count", "total_ns", "roof_ns", "known_ns", "blocks"]
-    numbers, firsts = factorize(*work.select("call", "what", "part"))
+    numbers, firsts = lookups.factorize(*work.select("call", "what", "part"))
     worked = (
         work.select("unit", "is_first", "total_ns", "roof_ns", "blocks", numbers.alias("row"))
         .group_by("row", "unit", maintain_order=True)
@@ -381,18 +375,18 @@ def _rows(work: pl.DataFrame, idle: pl.DataFrame) -> tuple[pl.DataFrame, pl.Data
     }  # fmt: skip
     keys = pl.concat([work.select(key)[firsts], parts.select(expr.alias(name) for name, expr in of_cause.items())])
     rows = units.group_by("row").agg(pl.col(sums).sum()).sort("row").hstack(keys)
-    return typed(rows, ROWS), typed(units, UNITS)
+    return schema.typed(rows, ROWS), schema.typed(units, UNITS)
 
 
 def _causes(idle: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return cause (number), unit, count (of gaps) and total_ns of idle time, and the part of each cause."""
-    causes, parts = factorize(idle.get_column("part"))
-    numbers, firsts = factorize(causes, idle.get_column("unit"))
-    _, once = factorize(numbers, idle.get_column("gap_id"))
+    causes, parts = lookups.factorize(idle.get_column("part"))
+    numbers, firsts = lookups.factorize(causes, idle.get_column("unit"))
+    _, once = lookups.factorize(numbers, idle.get_column("gap_id"))
     ones = pl.repeat(1, once.len(), dtype=pl.Int64, eager=True)
     sums = idle.select(causes.alias("cause"), "unit")[firsts].with_columns(
-        sum_by_group(numbers[once], ones, firsts.len()).alias("count"),
-        sum_by_group(numbers, idle.get_column("total_ns"), firsts.len()).alias("total_ns"),
+        lookups.sum_by_group(numbers[once], ones, firsts.len()).alias("count"),
+        lookups.sum_by_group(numbers, idle.get_column("total_ns"), firsts.len()).alias("total_ns"),
     )
     return sums, idle.select("part")[parts]
 
@@ -426,7 +420,7 @@ def _facts(report: Report, device: int | None, work: pl.DataFrame, steps: pl.Dat
         causes_withheld="idle_causes" in withheld,
         cold=report.verdict.cause == "cold-start",
         shapes_known=shaped.height > 0,
-        flop=work.select(known_sum("flop")).item(),
+        flop=work.select(roofline.known_sum("flop")).item(),
         shares=_shares(kernels),
         versions=report.trace.versions,
         advice=tuple(

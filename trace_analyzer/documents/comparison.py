@@ -6,10 +6,8 @@ from functools import partial
 import polars as pl
 
 from trace_analyzer.catalog.kernels import line_label, line_phrase
-from trace_analyzer.compare import comparison
+from trace_analyzer.compare import comparison, decomposition, judgement, scaling
 from trace_analyzer.compare.comparison import Bar, Comparison, Line, Side, bar_label, counts_a_step, times_a_step
-from trace_analyzer.compare.decomposition import LINE_KEY, parts_of_lines
-from trace_analyzer.compare.judgement import KeptPromise
 from trace_analyzer.compare.loop import Loop, Turn
 from trace_analyzer.compare.phrasing import (
     CHANCE,
@@ -22,7 +20,6 @@ from trace_analyzer.compare.phrasing import (
     scaled,
     signed,
 )
-from trace_analyzer.compare.scaling import Scaling
 from trace_analyzer.documents import Chapter, Document, Figure, FlameFigure, Notes, PlainTable, largest_lever
 from trace_analyzer.sections import Axis, Boxes, Chart, Flame, Labels, LineMark, Points
 from trace_analyzer.units import counted, duration, number, percent, runs, visible
@@ -166,8 +163,8 @@ def _lines(result: Comparison, scale: float, unit: str) -> list[PlainTable]:
 
 def _parts(result: Comparison, lines: Sequence[Line], scale: float) -> dict[int, list[tuple[str, ...]]]:
     """Return the modules and shapes of each line, by its place."""
-    parts = parts_of_lines(result).partition_by(LINE_KEY, as_dict=True)
-    own = (parts.get(tuple(getattr(line, name) for name in LINE_KEY)) for line in lines)
+    parts = decomposition.parts_of_lines(result).partition_by(decomposition.LINE_KEY, as_dict=True)
+    own = (parts.get(tuple(getattr(line, name) for name in decomposition.LINE_KEY)) for line in lines)
     return {
         place: [
             (
@@ -221,7 +218,7 @@ def _promises(result: Comparison, scale: float, unit: str) -> list[str]:
     return rows
 
 
-def _late(kept: KeptPromise, scale: float) -> str:
+def _late(kept: judgement.KeptPromise, scale: float) -> str:
     """Write the part of the saving in launches that were late because waits had emptied the queue."""
     if not is_shown(kept.late_launches_ns, scale):
         return ""
@@ -229,13 +226,13 @@ def _late(kept: KeptPromise, scale: float) -> str:
     return f" ({own} of it in waits, {scaled(kept.late_launches_ns, scale)} in launches that waits had made late)"
 
 
-def _others(kept: KeptPromise, scale: float) -> str:
+def _others(kept: judgement.KeptPromise, scale: float) -> str:
     """Write the change of all other lines, where it is at least a tenth of the actual saving."""
     others = kept.came_ns - kept.step_ns
     return f", as other lines take {signed(others, scale)}" if abs(others) > 0.1 * kept.came_ns else ""
 
 
-def _prediction(kept: KeptPromise, scale: float) -> str:
+def _prediction(kept: judgement.KeptPromise, scale: float) -> str:
     """Write the replay's prediction for the step, and whether it held."""
     if kept.predicted_ns is None or kept.predicted_interval_ns is None:
         return ""
@@ -390,7 +387,7 @@ _OPERATORS = 12
 _SCALING = "Where the host's time a step and the device's line cross, the device takes over."
 
 
-def scaling_document(result: Scaling) -> Document:
+def scaling_document(result: scaling.Scaling) -> Document:
     """Return the document: points with their plot, exponents, lower bound, line, proof and contradictions."""
     if result.status == "refused" or not result.points:
         return Document(
@@ -423,7 +420,7 @@ def scaling_document(result: Scaling) -> Document:
     )  # fmt: skip
 
 
-def _host_and_device(result: Scaling) -> list[str]:
+def _host_and_device(result: scaling.Scaling) -> list[str]:
     lines = []
     if result.host_floor_ns is not None:
         lines.append(f"The host takes {duration(result.host_floor_ns)} a step, whatever the batch")
@@ -439,7 +436,7 @@ _FURTHEST = 4
 """Limit of the device's line, as a multiple of the largest batch, where it crosses the host's time beyond the data."""
 
 
-def scaling_chart(result: Scaling) -> Chart:
+def scaling_chart(result: scaling.Scaling) -> Chart:
     """Declare step, busy and idle time over the batch, with the host's lower bound and the device's line."""
     scale, unit = scale_of(max(point.step_ns for point in result.points))
     batches = [float(point.batch) for point in result.points]

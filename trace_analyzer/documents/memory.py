@@ -7,7 +7,6 @@ from pathlib import PurePath
 import polars as pl
 
 from trace_analyzer.allocator import DeviceMemory, Memory, OutOfMemory, PeakSaving, attribution
-from trace_analyzer.allocator.attribution import BEFORE, ROUNDED, UNKNOWN
 from trace_analyzer.documents import Chapter, Code, Document, Figure, FlameFigure, Notes, PlainTable
 from trace_analyzer.sections import Axis, Boxes, Chart, Flame, LineMark
 from trace_analyzer.units import counted, duration, memory_size as size, percent, visible
@@ -15,7 +14,7 @@ from trace_analyzer.units import counted, duration, memory_size as size, percent
 _ROWS, _MOST_ROWS = 10, 500
 _LARGER = 1.05
 """Least factor of the batch that is shown."""
-_NOBODY = (UNKNOWN, BEFORE, ROUNDED)
+_NOBODY = (attribution.UNKNOWN, attribution.BEFORE, attribution.ROUNDED)
 """Keys that name no part of the program."""
 _TITLES = {"category": "By category", "line": "By line", "module": "By module", "operator": "By operator"}
 _CAUSES = {
@@ -95,7 +94,7 @@ def _chapters(result: Memory, device: DeviceMemory, several: bool) -> list[Chapt
         for g in device.growth
     ]
     segments = [
-        (f"0x{h.address:x}", size(h.bytes), size(h.free_bytes), size(h.largest_free_bytes), _short(h.line or UNKNOWN)) for h in device.held_segments
+        (f"0x{h.address:x}", size(h.bytes), size(h.free_bytes), size(h.largest_free_bytes), _short(h.line or attribution.UNKNOWN)) for h in device.held_segments
     ]  # fmt: skip
     return [
         Chapter(f"oom{key}", f"Out of memory{of}", [Notes([oom_sentence(each) for each in device.out_of_memory], "error")] if device.out_of_memory else []),
@@ -122,7 +121,7 @@ def _signed(n_bytes: int) -> str:
 
 def oom_sentence(oom: OutOfMemory) -> str:
     """Return what was asked for, what was free, why it failed, and what to change."""
-    where = f" at {_short(oom.line)}" if oom.line and oom.line != UNKNOWN else ""
+    where = f" at {_short(oom.line)}" if oom.line and oom.line != attribution.UNKNOWN else ""
     largest = "" if oom.largest_piece_bytes is None else f", the largest {size(oom.largest_piece_bytes)}"
     return (
         f"Event {oom.event:,} asked for {size(oom.asked_bytes)}{where}: {size(oom.live_bytes)} were live, {size(oom.pieces_bytes)} free in pieces"

@@ -4,14 +4,13 @@ from functools import partial
 from itertools import cycle
 from typing import Any
 
-from trace_analyzer import units
+from trace_analyzer import thresholds, units
 from trace_analyzer.allocator.savings import OUTSIDE_BYTES, BatchMemory
 from trace_analyzer.catalog.calibration import Calibration
 from trace_analyzer.catalog.kernels import line_label
 from trace_analyzer.documents import Chapter, Document, Figure, Notes, PlainTable
 from trace_analyzer.replay.whatif import Scenario, WhatIf
 from trace_analyzer.sections import Axis, Boxes, Chart, LineMark, Strokes
-from trace_analyzer.thresholds import WORTH_RATIO
 from trace_analyzer.units import counted, duration, memory_size, number, percent, saved_between
 
 PATH_ROWS = 5
@@ -109,7 +108,7 @@ def _floors(result: WhatIf) -> list[str]:
     """Return the lower bounds of the step for fixes of one side only; of less than `WORTH_RATIO` of it they say nothing."""
     unit = "a step" if result.steps else "for the window"
     sides = (("CPU", result.device_floor_ns or 0.0), ("GPU", result.cpu_floor_ns or 0.0))
-    known = [(side, duration(ns)) for side, ns in sides if ns > WORTH_RATIO * (result.step_ns or 0.0)]
+    known = [(side, duration(ns)) for side, ns in sides if ns > thresholds.WORTH_RATIO * (result.step_ns or 0.0)]
     first = [f"Floors: no {side} fix goes below {ns} {unit}" for side, ns in known[:1]]
     return [", ".join([*first, *(f"no {side} fix below {ns}" for side, ns in known[1:])]) + "."] if known else []
 

@@ -2,13 +2,11 @@
 
 from collections.abc import Iterator
 
-from trace_analyzer import units
-from trace_analyzer.allocator import Memory
+from trace_analyzer import allocator, units
 from trace_analyzer.documents import memory as memory_document
 from trace_analyzer.explain import items
 from trace_analyzer.render import phrasing, row_phrases
 from trace_analyzer.render.names import kernel_label
-from trace_analyzer.render.row_phrases import code_line, first_place, saves_at_most
 from trace_analyzer.report import Report
 from trace_analyzer.report.summaries import part_totals, shares_of, step_totals
 from trace_analyzer.vocabulary import label
@@ -38,7 +36,7 @@ def agent_text(report: Report, more: str = "") -> str:
     return _fitting(_lines(report), f"more: {more}; ids: {', '.join(forms)}")
 
 
-def memory_text(memory: Memory) -> str:
+def memory_text(memory: allocator.Memory) -> str:
     """Return where memory goes, an item per line; a snapshot's lines have ids, as those of a trace are of its report."""
     more = f"more: analyze explain {_short(memory.path, 120)} memory:N; ids: memory:N"
     if memory.source != "snapshot" or not memory.devices:
@@ -46,7 +44,7 @@ def memory_text(memory: Memory) -> str:
     return _fitting(_memory_lines(memory), more)
 
 
-def _memory_lines(memory: Memory) -> Iterator[str]:
+def _memory_lines(memory: allocator.Memory) -> Iterator[str]:
     """Yield the lines about the device with the highest peak, and the notes."""
     for device in memory.devices[:1]:
         yield f"memory  device {device.device}. {memory_document.headline(device)}"
@@ -54,7 +52,7 @@ def _memory_lines(memory: Memory) -> Iterator[str]:
         for saving in device.savings[:_TOP_ADVICE]:
             yield f"change  {saving.label}, {saving.what}: peak {memory_document.range_of(saving)}, if {saving.condition}"
         for code in dict.fromkeys(saving.code for saving in device.savings[:_TOP_ADVICE]):
-            yield f"  code: {code_line(code, 0)}"
+            yield f"  code: {row_phrases.code_line(code, 0)}"
         for number, holder in enumerate(device.held_by("line")[:_TOP_LINES]):
             name = f"memory:{number}" if memory.source == "snapshot" else "line"
             share = units.percent(device.ratio_of(holder))
@@ -119,11 +117,11 @@ def _lines(report: Report) -> Iterator[str]:
 
 def _advice(report: Report) -> Iterator[str]:
     for item in report.advice[:_TOP_ADVICE]:
-        worth = "; ".join(filter(None, (phrasing.predicted_briefly(item), saves_at_most(item))))
+        worth = "; ".join(filter(None, (phrasing.predicted_briefly(item), row_phrases.saves_at_most(item))))
         yield f"advice:{item.id}  {item.title}: {worth}"
-        if code := code_line(item.code, 0):
+        if code := row_phrases.code_line(item.code, 0):
             yield f"  code: {code}"
-        if place := first_place(item, 120):
+        if place := row_phrases.first_place(item, 120):
             yield f"  {place}"
 
 

@@ -5,17 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from trace_analyzer import units
+from trace_analyzer import report, results, schema, units
 from trace_analyzer.catalog.kernels import line_label
 from trace_analyzer.documents import Chapter, Code, Document, Notes, PlainTable
 from trace_analyzer.render.layout import Line, columns, folded, folded_code, hanging, line_text
-from trace_analyzer.report import Value
-from trace_analyzer.results import Result
-from trace_analyzer.schema import unit_of
 
 
 @dataclass(frozen=True, repr=False)
-class Explanation(Result):
+class Explanation(results.Result):
     """Hold one item of a report in full: description, figures, table rows, and the next commands.
 
     The names of figures carry their unit: ``duration_ns``, ``time_ratio``. ``print`` shows it as text.
@@ -24,10 +21,10 @@ class Explanation(Result):
     id: Annotated[str, "The id that was asked for."]
     title: Annotated[str, "What it is, in a line."]
     text: Annotated[tuple[str, ...], "What it means, in sentences."]
-    facts: Annotated[Mapping[str, Value], "Its figures; the names carry the unit."]
+    facts: Annotated[Mapping[str, report.Value], "Its figures; the names carry the unit."]
     code: Annotated[str, "What to write, for advice; else empty."] = ""
     rows_title: Annotated[str, "What the rows are."] = ""
-    rows: Annotated[tuple[Mapping[str, Value], ...], "The evidence: rows of one form."] = ()
+    rows: Annotated[tuple[Mapping[str, report.Value], ...], "The evidence: rows of one form."] = ()
     see: Annotated[tuple[str, ...], "Ids that belong to it."] = ()
     next: Annotated[str, "The command to run next."] = ""
 
@@ -74,7 +71,7 @@ def document(explanation: Explanation) -> Document:
     )  # fmt: skip
 
 
-def _facts(facts: Mapping[str, Value], width: int) -> list[Line]:
+def _facts(facts: Mapping[str, report.Value], width: int) -> list[Line]:
     """Write the known figures, one per line."""
     known = {name: value for name, value in facts.items() if value not in (None, "")}
     if not known:
@@ -92,12 +89,12 @@ def _facts(facts: Mapping[str, Value], width: int) -> list[Line]:
     ]
 
 
-def _rows(title: str, rows: Sequence[Mapping[str, Value]], width: int) -> list[Line]:
+def _rows(title: str, rows: Sequence[Mapping[str, report.Value]], width: int) -> list[Line]:
     """Write the rows: figures as columns, then their descriptions, wrapped."""
     if not rows:
         return []
     names = list(rows[0])
-    figures = [name for name in names if unit_of(name)]
+    figures = [name for name in names if schema.unit_of(name)]
     heads = columns([[(value_of(name, row[name]), "bold") for name in figures] for row in rows], "r" * len(figures))
     lines: list[Line] = [[], [(title, "title")]]
     for row, head in zip(rows, heads, strict=True):
@@ -118,4 +115,4 @@ def value_of(name: str, value: Any) -> str:
     """Write the value of a fact in the unit of its name; a bucket by its label, memory in use with a binary prefix."""
     if name == "bucket" and value:
         return line_label(value)
-    return units.memory_size(value) if name == "live_bytes" else units.written(value, unit_of(name))
+    return units.memory_size(value) if name == "live_bytes" else units.written(value, schema.unit_of(name))

@@ -5,17 +5,14 @@ from collections.abc import Callable, Mapping
 
 import polars as pl
 
-from trace_analyzer import units
-from trace_analyzer.allocator import Memory
+from trace_analyzer import allocator, catalog, errors, units
 from trace_analyzer.allocator.attribution import MEANINGS
-from trace_analyzer.catalog import document
 from trace_analyzer.catalog.event_names import in_function
 from trace_analyzer.catalog.fixes import fixes
-from trace_analyzer.errors import UsageError
 from trace_analyzer.explain import items
 from trace_analyzer.explain.explanation import Explanation
 from trace_analyzer.render import phrasing, row_phrases
-from trace_analyzer.report import Advice, Report, StepReport, Value, Verdict
+from trace_analyzer.report import Advice, Report, Value, Verdict
 from trace_analyzer.vocabulary import PART_OPTION, PARTS, label
 
 _MOST_ROWS = 8
@@ -46,7 +43,7 @@ def _frequency(verdict: Verdict) -> str:
     if verdict.confidence_ratio is None:
         return ""
     share = units.percent(verdict.confidence_ratio)
-    how_often = document("confidence.toml")
+    how_often = catalog.document("confidence.toml")
     level = next(row for row in how_often["levels"] if row["level"] == verdict.confidence)
     return (
         f"The regime is the same in {share} of the ways to fill in what the trace leaves open. Of {level['verdicts']} verdicts of"
@@ -287,11 +284,14 @@ def _step(report: Report, asked: str) -> Explanation | None:
         pl.col("end_ns") > step.start_ns,
     )
     longest = gaps.sort("duration_ns", "gap_id", descending=[True, False]).get_column("gap_id").head(3).to_list()
+    kept = (
+        "start_ns", "duration_ns", "busy_ns", "idle_ns", "state", "steady", "confidence", "flop", "mfu", "cold_start_ns", "recording_ns",
+    )  # fmt: skip
     return Explanation(
         id=asked,
         title=f"{step.name}: {phrasing.step_limit(vars(step))}",
         text=(step.headline,) if step.headline else (),
-        facts=_step_facts(step),
+        facts={("mfu_ratio" if name == "mfu" else name): getattr(step, name) for name in kept},
         rows_title="What the device did, by time",
         rows=tuple(
             {"time_ns": ns, "time_ratio": ratio, "part": label(part)}
@@ -300,13 +300,6 @@ def _step(report: Report, asked: str) -> Explanation | None:
         see=tuple(f"gap:{gap}" for gap in longest),
         next=_command(report, "explain", f"gap:{longest[0]}" if longest else "verdict"),
     )
-
-
-def _step_facts(step: StepReport) -> Mapping[str, Value]:
-    kept = (
-        "start_ns", "duration_ns", "busy_ns", "idle_ns", "state", "steady", "confidence", "flop", "mfu", "cold_start_ns", "recording_ns",
-    )  # fmt: skip
-    return {("mfu_ratio" if name == "mfu" else name): getattr(step, name) for name in kept}
 
 
 def _check(report: Report, asked: str) -> Explanation | None:
@@ -336,13 +329,13 @@ def _check(report: Report, asked: str) -> Explanation | None:
     )
 
 
-def line_at_peak(memory: Memory, asked: str) -> Explanation:
+def line_at_peak(memory: allocator.Memory, asked: str) -> Explanation:
     """Explain the line that holds the N-th most bytes at the peak of a snapshot. Raises ``UsageError``."""
     lines = [(device, line) for device in memory.devices[:1] for line in device.held_by("line")]
     key = asked.removeprefix("memory:")
     if not (asked.startswith("memory:") and _is_number(key) and int(key) < len(lines)):
         there = f"memory:0 to memory:{len(lines) - 1}" if lines else "none"
-        raise UsageError(f"no {asked[:60]!r} in this snapshot, whose ids are {there}")
+        raise errors.UsageError(f"no {asked[:60]!r} in this snapshot, whose ids are {there}")
     device, line = lines[int(key)]
     share = device.ratio_of(line)
     rows = memory.parts_of(device, line)

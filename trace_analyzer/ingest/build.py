@@ -11,26 +11,12 @@ from dataclasses import replace
 
 import polars as pl
 
+from trace_analyzer import tuning, units
 from trace_analyzer.errors import UNIT, Note
 from trace_analyzer.frames.lookups import map_unique
+from trace_analyzer.ingest import possible, tables, trace
 from trace_analyzer.ingest.classify import KIND, Classified, TraceDocument, with_pairs
-from trace_analyzer.ingest.possible import with_possible_sizes, with_possible_times
-from trace_analyzer.ingest.tables import (
-    COLLECTIVE_INPUTS,
-    DEVICE_ANNOTATIONS,
-    DEVICE_EVENTS,
-    DEVICES,
-    FLOWS,
-    HOST_EVENTS,
-    MEMORY_EVENTS,
-    OPERATOR_INPUTS,
-    SYNC_EVENTS,
-    THREADS,
-)
-from trace_analyzer.ingest.trace import DeviceProperties, Trace, header_of
 from trace_analyzer.schema import Column, Table, nulls
-from trace_analyzer.tuning import return_freed_memory
-from trace_analyzer.units import NS_PER_US
 
 _NPU_PROCESSES = ("Ascend Hardware", "Communication", "Overlap Analysis")
 _LONGEST_LINE = float(1 << 62)
@@ -58,19 +44,19 @@ _REASONS: dict[str, tuple[str, str]] = {
 }
 
 
-def trace_tables(document: TraceDocument, path: str, notes: tuple[Note, ...] = ()) -> Trace:
+def trace_tables(document: TraceDocument, path: str, notes: tuple[Note, ...] = ()) -> trace.Trace:
     """Return the typed tables of a document.
 
     Parts of the document are freed once they are in tables, so a caller that keeps no reference saves their memory.
     """
-    header, header_notes = header_of(document.header)
+    header, header_notes = trace.header_of(document.header)
     header = replace(header, profiler=document.profiler)
     event_count, display_unit = document.event_count, document.header.get("displayTimeUnit")
     notes = (*notes, *document.notes, *header_notes)
-    events = with_possible_times(of_ranks(_without_npus(with_pairs(document.events)), header.devices))
+    events = possible.with_possible_times(of_ranks(_without_npus(with_pairs(document.events)), header.devices))
     del document
     notes = (*notes, *_unit_notes(events, display_unit), *_skip_notes(events))
-    events, odd_sizes = with_possible_sizes(events)
+    events, odd_sizes = possible.with_possible_sizes(events)
     if odd_sizes:
         notes = (*notes, Note("implausible-size", "warning", "sizes below 0 or above 4 TiB are unknown", odd_sizes))
     if shortened := events.device.height - events.device.get_column("recorded_ns").null_count():
@@ -80,7 +66,7 @@ def trace_tables(document: TraceDocument, path: str, notes: tuple[Note, ...] = (
     threads = _threads(events)
     devices = _devices(events.device, header.devices)
     unsupported = events.skipped.filter(pl.col("reason") == "unsupported").group_by("cat").agg(pl.col("count").sum())
-    flows = FLOWS.conform(_located(events.arrows.sort("row"), threads, origin).rename({"start_ns": "time_ns"}))
+    flows = tables.FLOWS.conform(_located(events.arrows.sort("row"), threads, origin).rename({"start_ns": "time_ns"}))
     rest = _located(_coded(events.rest.sort("row"), devices), threads, origin)
     hosts, works = [_without_addresses(events.python), events.host], [events.device]
     inputs, collectives = [events.inputs], [events.collectives]
@@ -88,7 +74,7 @@ def trace_tables(document: TraceDocument, path: str, notes: tuple[Note, ...] = (
     device_events = _device_events(works, devices, threads, origin)
     host = _host_events(hosts, threads, origin)
     sessions = rest.filter(pl.col("kind") == "session").sort("start_ns")
-    return Trace(
+    return trace.Trace(
         path=path,
         header=header,
         event_count=event_count,
@@ -98,15 +84,15 @@ def trace_tables(document: TraceDocument, path: str, notes: tuple[Note, ...] = (
         threads=threads,
         devices=devices,
         host_events=host,
-        operator_inputs=_inputs(OPERATOR_INPUTS, inputs, host),
+        operator_inputs=_inputs(tables.OPERATOR_INPUTS, inputs, host),
         device_events=device_events,
-        collective_inputs=_inputs(COLLECTIVE_INPUTS, collectives, device_events),
-        sync_events=SYNC_EVENTS.conform(
+        collective_inputs=_inputs(tables.COLLECTIVE_INPUTS, collectives, device_events),
+        sync_events=tables.SYNC_EVENTS.conform(
             rest.filter(pl.col("kind") == "sync").sort("start_ns", "row").with_columns(_identified("correlation"))
         ),
         device_annotations=_device_annotations(rest),
         flows=flows,
-        memory_events=MEMORY_EVENTS.conform(
+        memory_events=tables.MEMORY_EVENTS.conform(
             rest.filter(pl.col("kind") == "memory")
             .sort("start_ns", "row")
             .with_columns(
@@ -170,7 +156,7 @@ def _threads(events: Classified) -> pl.DataFrame:
         .join(names, on=["pid", "tid"], how="left", maintain_order="left")
         .rename({"thread_name": "name"})
     )  # fmt: skip
-    return THREADS.conform(frame)
+    return tables.THREADS.conform(frame)
 
 
 def _located(events: pl.DataFrame, threads: pl.DataFrame, origin: int) -> pl.DataFrame:
@@ -186,7 +172,7 @@ def _thread_ids(events: pl.DataFrame, threads: pl.DataFrame) -> pl.Series:
     return events.select(track).join(places, on="track", how="left", maintain_order="left").get_column("thread_id")
 
 
-def _devices(activities: pl.DataFrame, header: tuple[DeviceProperties, ...]) -> pl.DataFrame:
+def _devices(activities: pl.DataFrame, header: tuple[trace.DeviceProperties, ...]) -> pl.DataFrame:
     """Return devices with activities. A numeric id is its own code; other ids get the free codes after it."""
     labels = (
         activities.select(pl.col("device_label").alias("label"))
@@ -206,7 +192,7 @@ def _devices(activities: pl.DataFrame, header: tuple[DeviceProperties, ...]) -> 
     alike = {entry.name for entry in header}
     if len(alike) == 1:  # an id that the header lacks is one of these devices
         frame = frame.with_columns(pl.col("name").fill_null(pl.lit(next(iter(alike)), dtype=pl.String)))
-    return DEVICES.conform(frame)
+    return tables.DEVICES.conform(frame)
 
 
 def _coded(events: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
@@ -231,7 +217,7 @@ def _host_events(parts: list[pl.DataFrame], threads: pl.DataFrame, origin: int) 
     order = _outer_first(spans.with_columns(line.alias("line")))
     del spans
     made = {"event_id": pl.int_range(len(order), dtype=pl.UInt32, eager=True), "thread_id": thread.gather(order)}
-    frame = _filled(HOST_EVENTS, parts, order, made)
+    frame = _filled(tables.HOST_EVENTS, parts, order, made)
     return frame.with_columns(pl.col("start_ns") - origin, _identified("correlation"))
 
 
@@ -265,7 +251,7 @@ def _filled(table: Table, parts: list[pl.DataFrame], order: pl.Series, made: dic
     pieces = {column.name: [_piece(part, column) for part in parts] for column in columns}
     parts.clear()
     made |= {column.name: _in_order(pieces.pop(column.name), order).cast(_kept(column)) for column in columns}
-    return_freed_memory()
+    tuning.return_freed_memory()
     return pl.DataFrame({column.name: made.pop(column.name).cast(_kept(column)) for column in table.columns})
 
 
@@ -308,17 +294,9 @@ def _device_events(
     parts: list[pl.DataFrame], devices: pl.DataFrame, threads: pl.DataFrame, origin: int
 ) -> pl.DataFrame:
     columns = [
-        "pid",
-        "tid",
-        "device_label",
-        "context",
-        "stream",
-        "correlation",
-        "name",
-        "start_ns",
-        "duration_ns",
+        "pid", "tid", "device_label", "context", "stream", "correlation", "name", "start_ns", "duration_ns",
         "row",
-    ]
+    ]  # fmt: skip
     spans = pl.concat([part.select(columns) for part in parts]).rechunk()
     label, name = (pl.col(text).cast(pl.String) for text in ("device_label", "name"))
     order = _with_ties(spans, "start_ns", label, "context", "stream", "correlation", "duration_ns", name, "row")
@@ -327,14 +305,14 @@ def _device_events(
         "activity_id": pl.int_range(len(order), dtype=pl.UInt32, eager=True),
         **spans.select("start_ns", "thread_id", "device").to_dict(),
     }
-    return _filled(DEVICE_EVENTS, parts, order, made).with_columns(_identified("correlation"))
+    return _filled(tables.DEVICE_EVENTS, parts, order, made).with_columns(_identified("correlation"))
 
 
 def _device_annotations(rest: pl.DataFrame) -> pl.DataFrame:
     """Return annotations on devices' tracks; Kineto writes their stream into `tid` only."""
     frame = rest.filter(pl.col("kind") == "device-annotation").sort("start_ns", "row")
     stream = pl.col("tid").cast(pl.String).cast(pl.Int64, strict=False)
-    return DEVICE_ANNOTATIONS.conform(frame.with_columns(pl.coalesce("stream", stream)))
+    return tables.DEVICE_ANNOTATIONS.conform(frame.with_columns(pl.coalesce("stream", stream)))
 
 
 def _unit_notes(events: Classified, display_unit: object) -> Iterator[Note]:
@@ -342,7 +320,7 @@ def _unit_notes(events: Classified, display_unit: object) -> Iterator[Note]:
     if display_unit != "ns":
         return
     spans = [frame.select("start_ns", "duration_ns") for frame in (events.python, events.host, events.device)]
-    is_whole = ((pl.col("start_ns") % NS_PER_US == 0) & (pl.col("duration_ns") % NS_PER_US == 0)).all()
+    is_whole = ((pl.col("start_ns") % units.NS_PER_US == 0) & (pl.col("duration_ns") % units.NS_PER_US == 0)).all()
     if pl.concat(spans).select(is_whole).item():
         yield Note(
             UNIT,
@@ -364,7 +342,7 @@ def _skip_notes(events: Classified) -> Iterator[Note]:
 _NUMBER, _TRACK = pl.col("device_label").cast(pl.String), pl.col("pid").cast(pl.String)
 
 
-def of_ranks(events: Classified, header: Sequence[DeviceProperties]) -> Classified:
+def of_ranks(events: Classified, header: Sequence[trace.DeviceProperties]) -> Classified:
     """Name devices of several ranks by their process: a number that several processes write is that of several devices.
 
     Where one process has the work of all ranks, it is named by the process that launched it, if the header lists the

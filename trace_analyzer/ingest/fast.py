@@ -17,31 +17,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from trace_analyzer.ingest.classify import (
-    CALL_NUMBERS,
-    CATEGORIES,
-    DEVICE_ARGUMENTS,
-    DEVICE_KINDS,
-    FLOW_KINDS,
-    HOST_KINDS,
-    INTEGERS,
-    KIND,
-    LISTED_INPUTS,
-    MEMORY_NUMBERS,
-    OPERATOR_NUMBERS,
-    OTHER_INPUTS,
-    PYTHON_NUMBERS,
-    Classified,
-    shifted,
-    sorted_activities,
-    sorted_arrows,
-    sorted_calls,
-    sorted_events,
-    sorted_memory,
-    sorted_objects,
-    sorted_python,
-    sorted_tracks,
-)
+from trace_analyzer.ingest import classify
 from trace_analyzer.ingest.raw import ARGUMENTS, FIELDS, SURROGATE, nanoseconds, raw_frame, strict_decoder, text_of
 from trace_analyzer.ingest.tolerant import TOO_DEEP, Fault, Mended, recover
 from trace_analyzer.tuning import READING_THREADS
@@ -73,8 +49,10 @@ _BETWEEN = re.compile(r"\s*,\s*\{")
 _TIMES = {"ts": "start_ns", "dur": "duration_ns"}
 _TRACK = ("name", "pid", "tid")
 _LABELS = ("ph", "cat", "name", "pid", "tid")
-_TEXTS = tuple(name for name in (*FIELDS, *ARGUMENTS) if name not in (*_LABELS, *CATEGORIES, *_TIMES, *INTEGERS))
-_KINDS = HOST_KINDS | DEVICE_KINDS | FLOW_KINDS | {"cpu_instant_event": "memory"}
+_TEXTS = tuple(
+    name for name in (*FIELDS, *ARGUMENTS) if name not in (*_LABELS, *classify.CATEGORIES, *_TIMES, *classify.INTEGERS)
+)
+_KINDS = classify.HOST_KINDS | classify.DEVICE_KINDS | classify.FLOW_KINDS | {"cpu_instant_event": "memory"}
 
 
 @dataclass(frozen=True)
@@ -84,33 +62,33 @@ class _Route:
     categories: tuple[str, ...]
     phases: str
     columns: tuple[str, ...]
-    sort: Callable[[pl.DataFrame], Classified | None] | None
+    sort: Callable[[pl.DataFrame], classify.Classified | None] | None
 
 
 _SPAN = ("ph", "cat", "name", "pid", "tid", "ts", "dur")
 _POINT = ("ph", "cat", "name", "pid", "tid", "ts")
 _ROUTES = (
-    _Route(("python_function",), "X", (*_SPAN, *PYTHON_NUMBERS), sorted_python),
+    _Route(("python_function",), "X", (*_SPAN, *classify.PYTHON_NUMBERS), classify.sorted_python),
     _Route(
         ("cuda_runtime", "hip_runtime", "xpu_runtime", "cuda_driver", "Runtime"),
         "X",
-        (*_SPAN, *CALL_NUMBERS),
-        sorted_calls,
+        (*_SPAN, *classify.CALL_NUMBERS),
+        classify.sorted_calls,
     ),
     _Route(
         ("cpu_op", "Operator", "user_annotation"),
         "X",
-        (*_SPAN, *OPERATOR_NUMBERS, *LISTED_INPUTS, *OTHER_INPUTS),
-        sorted_calls,
+        (*_SPAN, *classify.OPERATOR_NUMBERS, *classify.LISTED_INPUTS, *classify.OTHER_INPUTS),
+        classify.sorted_calls,
     ),
     _Route(
         ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"),
         "X",
-        (*_SPAN, "device", *DEVICE_ARGUMENTS),
-        sorted_activities,
+        (*_SPAN, "device", *classify.DEVICE_ARGUMENTS),
+        classify.sorted_activities,
     ),
-    _Route(tuple(FLOW_KINDS), "sf", (*_POINT, "id"), sorted_arrows),
-    _Route(("cpu_instant_event",), "i", (*_POINT, *MEMORY_NUMBERS), sorted_memory),
+    _Route(tuple(classify.FLOW_KINDS), "sf", (*_POINT, "id"), classify.sorted_arrows),
+    _Route(("cpu_instant_event",), "i", (*_POINT, *classify.MEMORY_NUMBERS), classify.sorted_memory),
 )
 _ANY = _Route((), "", (*FIELDS, *ARGUMENTS), None)
 
@@ -124,7 +102,7 @@ class Scanned:
     with too much nesting, ``mended`` those with values that are no JSON. ``faults`` are places in the removed bytes.
     """
 
-    parts: list[Classified]
+    parts: list[classify.Classified]
     event_count: int
     rest: bytes
     cut_bytes: int = 0
@@ -139,7 +117,7 @@ class Scanned:
 class _Part:
     """Hold events of a text up to ``end``, some of them not classified yet, and the state at the end of its scan."""
 
-    events: list[Classified]
+    events: list[classify.Classified]
     raw: list[pl.DataFrame]
     count: int
     replaced: int
@@ -157,7 +135,7 @@ def scanned(head: bytes, blocks: Iterator[bytes]) -> Scanned | None:
     if _scanner is None or len(head) < _WORTH_BYTES or opening is None or not _is_whole(head[: opening.end()]):
         return None
     texts = _texts(chain((head[opening.end() :],), blocks), _separator(head[opening.end() :]))
-    parts: list[Classified] = []
+    parts: list[classify.Classified] = []
     raw: list[pl.DataFrame] = []
     left: list[bytes] = []
     count = replaced = size = odd = too_deep = mended = 0
@@ -174,10 +152,10 @@ def scanned(head: bytes, blocks: Iterator[bytes]) -> Scanned | None:
         else:
             part = future.result()
         ending, left = part.ending, [text[part.end : end]] if part.end < end else []
-        parts += (shifted(events, count) for events in part.events)
+        parts += (classify.shifted(events, count) for events in part.events)
         raw += (frame.with_columns((pl.col("row") + count).cast(pl.UInt32)) for frame in part.raw)
         if sum(frame.height for frame in raw) > _ROWS:
-            parts.append(sorted_events(pl.concat(raw, how="diagonal")))
+            parts.append(classify.sorted_events(pl.concat(raw, how="diagonal")))
             raw.clear()
         count += part.count
         replaced, odd = replaced + part.replaced, odd + part.odd
@@ -185,7 +163,7 @@ def scanned(head: bytes, blocks: Iterator[bytes]) -> Scanned | None:
         faults += (fault.moved(opening.end() + size) for fault in part.faults)
         size += part.end
     if raw:
-        parts.append(sorted_events(pl.concat(raw, how="diagonal")))
+        parts.append(classify.sorted_events(pl.concat(raw, how="diagonal")))
     rest = b"".join((head[: opening.end()], *left))
     return Scanned(parts, count, rest, size, replaced, odd, too_deep, mended, tuple(faults))
 
@@ -261,9 +239,9 @@ def _separator(text: bytes) -> bytes | None:
 
 def _new_scanner() -> "Scanner":
     forms = dict.fromkeys(FIELDS + tuple(ARGUMENTS), _scanner.TEXT) | {
-        **dict.fromkeys((*_LABELS, *CATEGORIES), _scanner.LABEL),
+        **dict.fromkeys((*_LABELS, *classify.CATEGORIES), _scanner.LABEL),
         **dict.fromkeys(_TIMES, _scanner.TIME),
-        **dict.fromkeys(INTEGERS, _scanner.INTEGER),
+        **dict.fromkeys(classify.INTEGERS, _scanner.INTEGER),
     }
     return _scanner.Scanner(
         list(forms.items()),
@@ -276,7 +254,7 @@ def _new_scanner() -> "Scanner":
 
 
 def _part(text: bytes, size: int, scanner: "Scanner") -> _Part:
-    frames: list[Classified | pl.DataFrame] = []
+    frames: list[classify.Classified | pl.DataFrame] = []
     faults: list[Fault] = []
     count, at, ending, odd, too_deep, mended, signs = 0, 0, _scanner.FULL, 0, 0, 0, ""
     while ending == _scanner.FULL:
@@ -290,7 +268,7 @@ def _part(text: bytes, size: int, scanner: "Scanner") -> _Part:
                 ending = _scanner.PARTIAL
                 continue
             entries, more_faults, at = recovered
-            frames.append(shifted(sorted_objects(entries, 0), count))
+            frames.append(classify.shifted(classify.sorted_objects(entries, 0), count))
             faults += more_faults
             count += len(entries)
             deep = sum(entry is TOO_DEEP for entry in entries)
@@ -298,7 +276,7 @@ def _part(text: bytes, size: int, scanner: "Scanner") -> _Part:
             mended += sum(type(entry) is Mended for entry in entries)
             odd += sum(not isinstance(entry, dict) for entry in entries) - deep
             ending = _scanner.FULL
-    known = [events for events in frames if isinstance(events, Classified)]
+    known = [events for events in frames if isinstance(events, classify.Classified)]
     raw = [frame for frame in frames if isinstance(frame, pl.DataFrame)]
     return _Part(known, raw, count, _replaced(text, at), ending, at, odd, too_deep, mended, faults)
 
@@ -315,7 +293,7 @@ def _replaced(text: bytes, size: int) -> int:
     return 0
 
 
-def _frames(text: bytes, scanner: "Scanner", first: int) -> Iterator[Classified | pl.DataFrame]:
+def _frames(text: bytes, scanner: "Scanner", first: int) -> Iterator[classify.Classified | pl.DataFrame]:
     """Yield the events of the last scan of this text route by route, with row numbers from ``first``.
 
     Events that do not fit their route, or have none, are yielded as raw frames.
@@ -324,28 +302,30 @@ def _frames(text: bytes, scanner: "Scanner", first: int) -> Iterator[Classified 
     labels = pl.Series(words, dtype=pl.String)
     texts = dict.fromkeys(_TEXTS, pl.Series(scanner.words(text, _scanner.TEXT, _readable), dtype=pl.String))
     tracks = labels.fill_null("").cast(pl.Categorical)
-    raw = texts | dict.fromkeys((*_LABELS, *CATEGORIES), labels)
+    raw = texts | dict.fromkeys((*_LABELS, *classify.CATEGORIES), labels)
     typed = (
         texts
-        | dict.fromkeys(CATEGORIES, labels.cast(pl.Categorical))
+        | dict.fromkeys(classify.CATEGORIES, labels.cast(pl.Categorical))
         | dict.fromkeys(_TRACK, tracks)
         | {
             "ph": pl.Series("is_start", [word == "s" for word in words]),
-            "cat": pl.Series("kind", [_KINDS.get((word or "").lower()) for word in words], dtype=KIND),
+            "cat": pl.Series("kind", [_KINDS.get((word or "").lower()) for word in words], dtype=classify.KIND),
         }
     )
     row, pid, tid = map(pl.Series, scanner.tracks("pid", "tid", first))
-    yield sorted_tracks(pl.DataFrame({"row": row, "pid": tracks[pid], "tid": tracks[tid]}))
+    yield classify.sorted_tracks(pl.DataFrame({"row": row, "pid": tracks[pid], "tid": tracks[tid]}))
     for code in scanner.taken():
         if code == _scanner.ODD:
             yield _strictly(text, scanner, first)
             continue
         route = _ROUTES[code] if code < len(_ROUTES) else _ANY
-        known: Classified | pl.DataFrame | None
+        known: classify.Classified | pl.DataFrame | None
         known = route.sort(_frame(scanner, code, route, typed, first)) if route.sort else None
         if known is None:
             known = _frame(scanner, code, route, raw, first)
-            known = known.with_columns(pl.col(name).cast(pl.String) for name in INTEGERS if name in known.columns)
+            known = known.with_columns(
+                pl.col(name).cast(pl.String) for name in classify.INTEGERS if name in known.columns
+            )
         yield known
 
 

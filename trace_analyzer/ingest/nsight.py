@@ -104,7 +104,8 @@ def wrote(database: Database) -> bool:
 
 def document(database: Database) -> TraceDocument:
     """Return the events of an export, with notes on what it lacks."""
-    events, strings = Events(), _strings(database)
+    table = database.lookup("StringIds", {"name_id": "id", "name": "value"}, ("name",))
+    events, strings = Events(), table.drop_nulls().with_columns(pl.col("name").cast(pl.Categorical))
     _read_calls(database, events, strings)
     named, sized = _read_ranges(database, events, strings)
     graphs = _read_activities(database, events, strings)
@@ -122,12 +123,6 @@ _THREAD = (
     (pl.col("thread") % (1 << 24)).cast(pl.String).alias("tid"),
 )
 """Process and thread in a global id: 8 bits of host, 8 of virtual machine, 24 of process, 24 of thread."""
-
-
-def _strings(database: Database) -> pl.DataFrame:
-    """Return name_id, name of the file's table of texts."""
-    table = database.lookup("StringIds", {"name_id": "id", "name": "value"}, ("name",))
-    return table.drop_nulls().with_columns(pl.col("name").cast(pl.Categorical))
 
 
 def _read_calls(database: Database, events: Events, strings: pl.DataFrame) -> None:

@@ -12,9 +12,8 @@ from collections.abc import Mapping
 import polars as pl
 
 from trace_analyzer.errors import Note
-from trace_analyzer.ingest.classify import TraceDocument
+from trace_analyzer.ingest import classify, nsight
 from trace_analyzer.ingest.databases import Database, Events, labelled, sizes_of
-from trace_analyzer.ingest.nsight import emitted
 
 RECORD = "record with `rocprofv3 --hip-trace --kernel-trace --memory-copy-trace --marker-trace --output-format rocpd`"
 """How a recording that can be analysed is made."""
@@ -75,13 +74,13 @@ def wrote_rpd(database: Database) -> bool:
     return {"rocpd_api", "rocpd_op", "rocpd_string"} <= database.tables.keys()
 
 
-def rocpd_document(database: Database) -> TraceDocument:
+def rocpd_document(database: Database) -> classify.TraceDocument:
     """Return the events of a database of rocprofv3; each process has tables of its own, by a suffix."""
     events, devices = Events(), []
     for suffix in database.suffixes("rocpd_info_agent"):
         devices += _read_process(database, events, suffix)
     header = {"deviceProperties": devices}
-    return TraceDocument(header, events.joined(), events.count, (_note("rocprofv3"),), "rocprofv3")
+    return classify.TraceDocument(header, events.joined(), events.count, (_note("rocprofv3"),), "rocprofv3")
 
 
 def _read_process(database: Database, events: Events, suffix: str) -> list[dict[str, object]]:
@@ -150,7 +149,7 @@ def _add_copies(events: Events, frame: pl.DataFrame) -> None:
     events.add_activities(frame.with_columns(pl.lit("memcpy").alias("kind"), name))
 
 
-def rocprofv3_document(content: bytes) -> TraceDocument:
+def rocprofv3_document(content: bytes) -> classify.TraceDocument:
     """Return the events of the JSON of rocprofv3. Raises ``pl.exceptions.ComputeError`` where it has another form."""
     try:
         rest, taken = _in_pieces(content)
@@ -162,7 +161,7 @@ def rocprofv3_document(content: bytes) -> TraceDocument:
         devices += _read_json(process, taken[number] if taken else {}, events)
         hosts += process.select(pl.col("metadata").struct.field("node").struct.field("hostname")).to_series().to_list()
     header = {"deviceProperties": devices, "host_name": next(filter(None, hosts), None)}
-    return TraceDocument(header, events.joined(), events.count, (_note("rocprofv3", "JSON"),), "rocprofv3")
+    return classify.TraceDocument(header, events.joined(), events.count, (_note("rocprofv3", "JSON"),), "rocprofv3")
 
 
 def _in_pieces(content: bytes) -> tuple[bytes, list[dict[str, pl.DataFrame]]]:
@@ -268,7 +267,7 @@ def _read_json(process: pl.DataFrame, taken: Mapping[str, pl.DataFrame], events:
     return [{"id": row["device"], "name": row["name"]} for row in agents.iter_rows(named=True)]
 
 
-def rpd_document(database: Database) -> TraceDocument:
+def rpd_document(database: Database) -> classify.TraceDocument:
     """Return the events of an .rpd file: an operation belongs to the calls of `rocpd_api_ops`."""
     events = Events()
     strings = database.lookup("rocpd_string", {"name_id": "id", "name": "string"}, ("name",))
@@ -314,7 +313,7 @@ def rpd_document(database: Database) -> TraceDocument:
         description = pl.when(pl.col("name") != "").then("name")
         name = pl.when(kind == "kernel").then(pl.coalesce("kernel", description, "type")).otherwise("type")
         events.add_activities(linked.with_columns(*place, kind.alias("kind"), name.alias("name")))
-    return TraceDocument({}, events.joined(), events.count, (_note("rpd"),), "rpd")
+    return classify.TraceDocument({}, events.joined(), events.count, (_note("rpd"),), "rpd")
 
 
 def _add_host(events: Events, frame: pl.DataFrame, kind: pl.Expr) -> None:
@@ -322,7 +321,7 @@ def _add_host(events: Events, frame: pl.DataFrame, kind: pl.Expr) -> None:
     ids = pl.col("pid", "tid").cast(pl.String)
     events.add_calls(frame.filter(~pl.col("is_range")).with_columns(kind.alias("kind"), ids))
     ranges = frame.filter("is_range")
-    marks = emitted(ranges.get_column("name"))
+    marks = nsight.emitted(ranges.get_column("name"))
     events.add_calls(ranges.select("start_ns", "end_ns", ids).hstack(marks))
 
 

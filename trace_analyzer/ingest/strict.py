@@ -20,16 +20,11 @@ from urllib.parse import quote
 
 import polars as pl
 
+from trace_analyzer import tuning, units
 from trace_analyzer.errors import NUL_BYTES, SYNTAX, TRUNCATED, InputError, NotATrace, Note
-from trace_analyzer.ingest import nsight, rocm
+from trace_analyzer.ingest import databases, fast, nsight, raw, rocm, source
 from trace_analyzer.ingest.classify import Classified, TraceDocument, joined, sorted_objects
-from trace_analyzer.ingest.databases import Database
-from trace_analyzer.ingest.fast import Scanned, scanned
-from trace_analyzer.ingest.raw import strict_decoder
-from trace_analyzer.ingest.source import Content
 from trace_analyzer.ingest.tolerant import TOO_DEEP, Hopeless, Mended, Walk, walk_document
-from trace_analyzer.tuning import without_garbage_collection
-from trace_analyzer.units import counted, printable
 
 SQLITE = b"SQLite format 3\0"
 """First bytes of a database (https://sqlite.org/fileformat.html, 1.2)."""
@@ -44,14 +39,14 @@ _WRITERS = (
 )
 
 
-def database_document(content: Content) -> TraceDocument:
+def database_document(content: source.Content) -> TraceDocument:
     """Return the events of a database of Nsight Systems or of ROCm's profilers.
 
     Raises ``NotATrace`` for other databases, and ``InputError`` for a damaged one.
     """
     try:
         with _file_of(content) as path, closing(_opened(path)) as connection:
-            database = Database(connection, content.name)
+            database = databases.Database(connection, content.name)
             # Zeros are content here, not damage.
             content.notes = tuple(note for note in content.notes if note.code != NUL_BYTES)
             for writer, read, record in _WRITERS:
@@ -68,7 +63,7 @@ def database_document(content: Content) -> TraceDocument:
     )
 
 
-def rocprofv3_document(content: Content) -> TraceDocument:
+def rocprofv3_document(content: source.Content) -> TraceDocument:
     """Return the events of the JSON of rocprofv3. Raises ``InputError`` for damage, and ``NotATrace`` where it has none."""
     try:
         document = rocm.rocprofv3_document(b"".join(content.blocks()))
@@ -93,7 +88,7 @@ def exported_by_nsys(report: Path) -> Iterator[Path]:
     """
     import subprocess  # it takes longer to import than a small file to read
 
-    name, nsys = printable(str(report)), shutil.which("nsys")
+    name, nsys = units.printable(str(report)), shutil.which("nsys")
     if nsys is None:
         raise InputError(
             f"{name}: --export needs nsys on the PATH; export it elsewhere (`nsys export --type=sqlite FILE`)"
@@ -106,12 +101,12 @@ def exported_by_nsys(report: Path) -> Iterator[Path]:
         )
         if done.returncode or not path.is_file():
             said = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
-            raise InputError(f"{name}: nsys could not export it: {printable(said)}")
+            raise InputError(f"{name}: nsys could not export it: {units.printable(said)}")
         yield path
 
 
 @contextmanager
-def _file_of(content: Content) -> Iterator[Path]:
+def _file_of(content: source.Content) -> Iterator[Path]:
     """Yield the path of the database: of the file, or of a copy in a temporary folder where it is compressed or no file."""
     if content.path is not None:
         with content.path.open("rb") as file:
@@ -223,7 +218,7 @@ def mistaken_document(keys: Iterable[str]) -> str | None:
 _HEAD = 1 << 20
 
 
-def read_document(content: Content) -> TraceDocument:
+def read_document(content: source.Content) -> TraceDocument:
     """Parse a Chrome trace: an object with ``traceEvents``, or a bare array of events.
 
     Numbers keep their digits as text. Raises ``NotATrace`` when the bytes are no JSON, or contain no list of events, an
@@ -235,27 +230,27 @@ def read_document(content: Content) -> TraceDocument:
         raise NotATrace(f"{content.name}: {error}") from None
 
 
-def _read(content: Content) -> TraceDocument:
+def _read(content: source.Content) -> TraceDocument:
     name, blocks = content.name, _with_phases(content)
     head = _gathered(blocks, _HEAD)
     if head.startswith(SQLITE):
         return database_document(content)
     if ROCPROFV3.match(head):
         return rocprofv3_document(content)
-    with without_garbage_collection():
-        quick = scanned(head, blocks)
+    with tuning.without_garbage_collection():
+        quick = fast.scanned(head, blocks)
     if quick is None:
         if what := mistaken_file(head, name):
             raise NotATrace(f"{name}: is {what}")
         rest = head if len(head) < _HEAD else b"".join(_with_phases(content))
         if not rest or rest.isspace():
             raise InputError(f"{name}: " + (content.notes[0].message if content.notes else "is empty"))
-        quick = Scanned([], 0, rest)
+        quick = fast.Scanned([], 0, rest)
     text = quick.rest.decode("utf-8-sig", "replace")
     notes: list[Note] = []
     if replaced := text.count("\ufffd") - quick.rest.count(b"\xef\xbf\xbd") + quick.replaced:
         notes.append(Note("invalid-utf8", "warning", "byte sequences are not UTF-8: shown as U+FFFD", replaced))
-    with without_garbage_collection():
+    with tuning.without_garbage_collection():
         walk = _whole(text) or walk_document(text, name)
         count = quick.event_count + len(walk.events)
         damage = [*_damage(walk, text, quick, count)]
@@ -301,7 +296,7 @@ def _read(content: Content) -> TraceDocument:
         unread += [f"{counts['no-time']:,} have no readable time"] if "no-time" in counts else []
         if unread:
             raise NotATrace(f"{name}: of its events only metadata can be read: {'; '.join(unread)}")
-        held = f"no operator, call or kernel, only metadata ({counted(count, 'event')})" if count else "no event"
+        held = f"no operator, call or kernel, only metadata ({units.counted(count, 'event')})" if count else "no event"
         raise NotATrace(
             f"{name}: holds {held}: was the profiler active while"
             " the model ran? With a schedule, prof.step() has to be called wait + warmup + active times"
@@ -346,7 +341,7 @@ _NO_PHASE_BYTES = 16 << 20
 """No header of a trace is as long: a file without a phase up to there is refused before it takes time and memory."""
 
 
-def _with_phases(content: Content) -> Iterator[bytes]:
+def _with_phases(content: source.Content) -> Iterator[bytes]:
     """Yield the blocks of the content. Raises ``NotATrace`` where no event begins in `_NO_PHASE_BYTES`."""
     size, last, is_known = 0, b"", False
     for block in content.blocks():
@@ -375,7 +370,7 @@ def _whole(text: str) -> Walk | None:
     if text.count('"traceEvents"') > 1:  # the walker keeps both lists, where JSON keeps the last of equal keys
         return None
     try:
-        value = strict_decoder().decode(text)
+        value = raw.strict_decoder().decode(text)
     except (ValueError, RecursionError):
         return None
     if isinstance(value, list):
@@ -386,7 +381,7 @@ def _whole(text: str) -> Walk | None:
     return Walk(value, events if isinstance(events, list) else [], has_events=isinstance(events, list))
 
 
-def _damage(walk: Walk, text: str, quick: Scanned, count: int) -> Iterator[Note]:
+def _damage(walk: Walk, text: str, quick: fast.Scanned, count: int) -> Iterator[Note]:
     """Note the unreadable parts of the document."""
     faults = [(fault.at, fault.end - fault.start) for fault in quick.faults]
     for fault in walk.faults:

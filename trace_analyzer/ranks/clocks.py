@@ -259,7 +259,9 @@ def _align(keyed: pl.DataFrame, hosts: Mapping[int, str]) -> Alignment:
         fit = _with_frequent(matched, fit_clocks(_host_ends(matched), len(names), origin))
     spread = _spread(matched, fit)
     allowed = max(3 * (_residual(spread) or 0), _LEAST_NS)
-    sound = _without_impossible(spread, allowed)
+    start = (pl.col("end_ns") - pl.col("duration_ns")).max().over("match")
+    is_wrong = (start - pl.col("end_ns").min().over("match") > allowed) & pl.col("apart_ns").is_not_null()
+    sound = spread.with_columns(pl.when(~is_wrong).then(name).alias(name) for name in ("match", "by", "apart_ns"))
     return Alignment(fit, clock_of, _clocks(list(names), fit, sound), hosts, _residual(sound), allowed)
 
 
@@ -355,13 +357,6 @@ def _spread(rows: pl.DataFrame, fit: Fit) -> pl.DataFrame:
 def _residual(rows: pl.DataFrame) -> int | None:
     apart = rows.get_column("apart_ns").quantile(_QUANTILE, "higher")
     return None if apart is None else int(apart)
-
-
-def _without_impossible(rows: pl.DataFrame, allowed: int) -> pl.DataFrame:
-    """Remove matches in which a rank ends before the last one starts by over ``allowed`` ns."""
-    start = (pl.col("end_ns") - pl.col("duration_ns")).max().over("match")
-    is_wrong = (start - pl.col("end_ns").min().over("match") > allowed) & pl.col("apart_ns").is_not_null()
-    return rows.with_columns(pl.when(~is_wrong).then(name).alias(name) for name in ("match", "by", "apart_ns"))
 
 
 def _clocks(names: list[str], fit: Fit, rows: pl.DataFrame) -> tuple[Clock, ...]:

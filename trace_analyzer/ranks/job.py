@@ -10,14 +10,12 @@ from typing import Annotated, TypeVar
 
 import polars as pl
 
-from trace_analyzer.compare.judgement import roles
-from trace_analyzer.compare.statistics import FLOOR_RATIO
+from trace_analyzer import results, units
+from trace_analyzer.compare import judgement, statistics
 from trace_analyzer.installation import tool_version
+from trace_analyzer.ranks import engine, files, lateness, waits
 from trace_analyzer.ranks.clocks import Alignment, Clock, RankClock, align, hosts_of
-from trace_analyzer.ranks.engine import Executor, Progress, summaries
-from trace_analyzer.ranks.files import files_of
 from trace_analyzer.ranks.joining import PART_ROWS, Joined, Problem, joined, misnamed
-from trace_analyzer.ranks.lateness import late_ranks, waited_for
 from trace_analyzer.ranks.stragglers import (
     Pipeline,
     Slowdown,
@@ -31,11 +29,8 @@ from trace_analyzer.ranks.stragglers import (
     with_problems,
 )
 from trace_analyzer.ranks.summary import from_bytes, mean_levers, separate, with_ranks
-from trace_analyzer.ranks.waits import UNSPLIT, reduced
 from trace_analyzer.redact import Redaction
 from trace_analyzer.report import Lever
-from trace_analyzer.results import Result
-from trace_analyzer.units import NS_PER_MS
 
 SCHEMA_VERSION = 1
 _MOST_UNEVEN = 20
@@ -162,7 +157,7 @@ class GroupInfo:
 
 
 @dataclass(frozen=True, repr=False)
-class JobReport(Result):
+class JobReport(results.Result):
     """Hold the analysis of a job from the traces of its ranks."""
 
     schema_version: Annotated[int, "Version of this schema."]
@@ -220,17 +215,17 @@ def judge(
     with closing(together.collectives) as spool:
         aligned = align(spool.sample(), *hosts_of(together.ranks, hides_hosts))
         doubt_ns = 2 * (aligned.residual_ns or 0)  # for a rank's end and for the median end
-        totals = reduced(spool, aligned, together.world_size, doubt_ns)
+        totals = waits.reduced(spool, aligned, together.world_size, doubt_ns)
         groups, sends = spool.groups(), spool.pairs()
     by_step = totals.by_step
-    role_of = roles(together.work)
+    role_of = judgement.roles(together.work)
     named_roles = pl.DataFrame(
         {"rank": list(role_of), "role": list(role_of.values())}, schema={"rank": pl.Int64(), "role": pl.String()}
     )
     known = [summary.step_ns for summary in together.ranks if summary.step_ns is not None]
     step_ns = sum(known) / len(known) if known else None
-    measured_ns = None if measured_step_ms is None else measured_step_ms * NS_PER_MS
-    late, floor = late_ranks(by_step, totals.rows, max(doubt_ns, FLOOR_RATIO * (step_ns or 0)))
+    measured_ns = None if measured_step_ms is None else measured_step_ms * units.NS_PER_MS
+    late, floor = lateness.late_ranks(by_step, totals.rows, max(doubt_ns, statistics.FLOOR_RATIO * (step_ns or 0)))
     recording = {s.rank: s.recording_ns for s in together.ranks if s.rank is not None and s.recording_ns is not None}
     named = stragglers(
         late, aligned.hosts, role_of, lambda rank: from_bytes(contents[together.places[rank]]).profile, recording
@@ -239,8 +234,8 @@ def judge(
     exposed = (pl.col("exposed_wait_ns", "exposed_transfer_ns") * pl.col("steps")).sum() / pl.col("steps").sum()
     waiting, transfer = steady.select(exposed).row(0) if steady.get_column("exposed_wait_ns").count() else (None, None)
     parts = _parts(together.parts)
-    uneven = imbalance(together.work, named_roles, FLOOR_RATIO * (step_ns or 0)).head(_MOST_UNEVEN)
-    unsplit = tuple(Unsplit(UNSPLIT[reason], *rest) for reason, *rest in totals.unsplit.iter_rows())
+    uneven = imbalance(together.work, named_roles, statistics.FLOOR_RATIO * (step_ns or 0)).head(_MOST_UNEVEN)
+    unsplit = tuple(Unsplit(waits.UNSPLIT[reason], *rest) for reason, *rest in totals.unsplit.iter_rows())
     spent = int(by_step.get_column("communication_ns").sum())
     counts = Matches(totals.matched, totals.unmatched, totals.by, aligned.residual_ns, unsplit, spent)
     regimes = Counter(summary.regime for summary in together.ranks if summary.regime is not None)
@@ -256,7 +251,7 @@ def judge(
         waiting_ratio=(waiting or 0) / step_ns if step_ns else None,
         step_ns=step_ns,
         unit=_unit(together.steps),
-        waited=waited_for(totals.rows),
+        waited=lateness.waited_for(totals.rows),
     )
     return JobReport(
         schema_version=SCHEMA_VERSION,
@@ -416,9 +411,9 @@ def redacted(report: JobReport, sources: Sequence[str]) -> JobReport:
 def analyze_ranks(
     source: str | Path | Sequence[str | Path],
     *,
-    executor: Executor | None = None,
+    executor: engine.Executor | None = None,
     workers: int | None = None,
-    progress: Progress | None = None,
+    progress: engine.Progress | None = None,
     redact: bool = False,
     rank_of: str | None = None,
     measured_step_ms: float | None = None,
@@ -440,7 +435,7 @@ def analyze_ranks(
     """
     several = [source] if isinstance(source, str | Path) else list(source)
     sources = [str(item) for item in several]
-    read = summaries(files_of(sources), executor, workers=workers, progress=progress)
+    read = engine.summaries(files.files_of(sources), executor, workers=workers, progress=progress)
     contents = with_ranks([each for content in read for each in separate(content)], rank_of)
     if progress is not None:
         progress("judging the job", None)

@@ -11,37 +11,23 @@ from typing import Any
 
 import polars as pl
 
+from trace_analyzer import errors, files, options, pipeline
 from trace_analyzer.analyses.communication import collective_inputs, hiding_work, with_exposed
 from trace_analyzer.catalog.event_names import PROFILER_STEP_NAME
 from trace_analyzer.compare.profiles import CALLS, ROWS, Profile, device_code, profile_of
 from trace_analyzer.compare.sides import units_of_rows
-from trace_analyzer.errors import DAMAGED, TraceAnalyzerError
-from trace_analyzer.files import write_bytes
 from trace_analyzer.frames.intervals import lookup_at, union
 from trace_analyzer.ingest import Trace, load
 from trace_analyzer.ingest.trace import Header, rank_of
-from trace_analyzer.options import Options
-from trace_analyzer.pipeline import report_of
+from trace_analyzer.ranks import summary
 from trace_analyzer.ranks.files import SUFFIX, local_copy, rank_in_label
-from trace_analyzer.ranks.summary import (
-    COLLECTIVES,
-    EXPOSED,
-    PARTS,
-    STEPS,
-    WORK,
-    RankGroup,
-    RankSummary,
-    failed,
-    to_bytes,
-    with_path,
-)
 from trace_analyzer.report import Report
 from trace_analyzer.schema import typed
 from trace_analyzer.verdict.decide import is_too_little, is_undecided
 from trace_analyzer.verdict.judge import judge
 
 _NUMBERS = re.compile(r"^\[\s*\d+(?:\s*,\s*\d+)*\s*\]$")
-_CUT = (*DAMAGED, "gzip-truncated", "gzip-damaged", "zstd-truncated", "zstd-damaged")
+_CUT = (*errors.DAMAGED, "gzip-truncated", "gzip-damaged", "zstd-truncated", "zstd-damaged")
 _MOST_LINES = 120
 """Most lines of work that are kept per rank, the longest ones; the rest is summed by bucket, so that totals stay
 exact."""
@@ -59,30 +45,30 @@ def summarize(path: str) -> bytes:
     try:
         with local_copy(path) as file:
             if path.endswith(SUFFIX):
-                return with_path(file.read_bytes(), path)
+                return summary.with_path(file.read_bytes(), path)
             trace = replace(load(file), path=path)
             devices = [(label, rank) for label in trace.devices["label"] if (rank := rank_in_label(label)) is not None]
             if len({rank for _, rank in devices}) < max(2, len(devices)):
-                return to_bytes(summary_of(trace, report_of(trace)))
-            reports = ((report_of(trace, Options(device=label)), rank) for label, rank in devices)
-            return b"".join(to_bytes(replace(summary_of(trace, report), rank=rank)) for report, rank in reports)
+                return summary.to_bytes(summary_of(trace, pipeline.report_of(trace)))
+            reports = ((pipeline.report_of(trace, options.Options(device=label)), rank) for label, rank in devices)
+            return b"".join(summary.to_bytes(replace(summary_of(trace, report), rank=rank)) for report, rank in reports)
     except Exception as error:
-        return failed(path, _reason(error, path))
+        return summary.failed(path, _reason(error, path))
 
 
 def _reason(error: Exception, path: str) -> str:
     """Return the reason for a failed read in one line without the path."""
-    text = str(error) if isinstance(error, TraceAnalyzerError | OSError) else f"{type(error).__name__}: {error}"
+    text = str(error) if isinstance(error, errors.TraceAnalyzerError | OSError) else f"{type(error).__name__}: {error}"
     lines = text.removeprefix(f"{path}: ").splitlines()
     return lines[0] if lines else type(error).__name__
 
 
 def write_summary(trace: Trace, report: Report, path: Path) -> None:
     """Write the summary of a trace and the report on it to ``path`` in one step. Raises ``OSError``."""
-    write_bytes(path, to_bytes(summary_of(trace, report)))
+    files.write_bytes(path, summary.to_bytes(summary_of(trace, report)))
 
 
-def summary_of(trace: Trace, report: Report) -> RankSummary:
+def summary_of(trace: Trace, report: Report) -> summary.RankSummary:
     """Summarize a rank's trace and its report."""
     tables, code = report.tables, device_code(report)
     device = -1 if code is None else code
@@ -95,7 +81,7 @@ def summary_of(trace: Trace, report: Report) -> RankSummary:
         collectives, groups = collectives_of(trace, marked)
         collectives = with_exposed(collectives.with_columns(pl.lit(0).alias("device")), hiding)
     else:
-        marked = typed(steps.rename({"index": "step", "steady": "is_steady"}), STEPS)
+        marked = typed(steps.rename({"index": "step", "steady": "is_steady"}), summary.STEPS)
         hiding = union(hiding_work(tables["activities"].filter(pl.col("device") == device)), ["device"])
         collectives, groups = _collectives(trace, report, device, steps)
     reduced = _reduced(profile)
@@ -116,7 +102,7 @@ def summary_of(trace: Trace, report: Report) -> RankSummary:
     if alone is not None and not is_undecided(alone, verdict.parts_ns):
         verdict = replace(verdict, regime=alone.regime, cause=alone.cause)
     damage = next((note.message for note in report.notes if note.code in _CUT), None)
-    return RankSummary(
+    return summary.RankSummary(
         path=report.trace.path,
         rank=rank_of(header, report.trace.path),
         world_size=header.world_size,
@@ -135,8 +121,8 @@ def summary_of(trace: Trace, report: Report) -> RankSummary:
         steps_from="ProfilerStep" if device < 0 and marked.height else report.steps_from if steps.height else None,
         groups=groups,
         steps=marked,
-        parts=typed(parts, PARTS),
-        collectives=typed(collectives, COLLECTIVES),
+        parts=typed(parts, summary.PARTS),
+        collectives=typed(collectives, summary.COLLECTIVES),
         exposed=exposed_pieces(collectives, hiding),
         work=_work(reduced),
         profile=reduced,
@@ -145,7 +131,7 @@ def summary_of(trace: Trace, report: Report) -> RankSummary:
 
 def _collectives(
     trace: Trace, report: Report, device: int, steps: pl.DataFrame
-) -> tuple[pl.DataFrame, tuple[RankGroup, ...]]:
+) -> tuple[pl.DataFrame, tuple[summary.RankGroup, ...]]:
     """Return `COLLECTIVES` of the device and their process groups."""
     tables = report.tables
     own = tables["collectives"].filter(pl.col("device") == device).sort("start_ns", "activity_id")
@@ -176,7 +162,7 @@ def _collectives(
     ), groups
 
 
-def _with_groups(rows: pl.DataFrame, trace: Trace) -> tuple[pl.DataFrame, tuple[RankGroup, ...]]:
+def _with_groups(rows: pl.DataFrame, trace: Trace) -> tuple[pl.DataFrame, tuple[summary.RankGroup, ...]]:
     """Add ``group``, the key of the process group."""
     named = [
         "process_group", "process_group_description", "process_group_ranks", "global_rank_start", "global_rank_stride",
@@ -204,7 +190,7 @@ def _with_steps(rows: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
 def exposed_pieces(collectives: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     """Return `EXPOSED` of collectives in their order: the parts that the disjoint spans of ``work`` do not cover."""
     if collectives.is_empty():
-        return pl.DataFrame(schema=EXPOSED)
+        return pl.DataFrame(schema=summary.EXPOSED)
     work = work.sort("start_ns")
     edges = pl.Series([-(2**62)]), pl.Series([2**62])
     idle_from = pl.concat([edges[0], work.get_column("end_ns")])
@@ -220,7 +206,7 @@ def exposed_pieces(collectives: pl.DataFrame, work: pl.DataFrame) -> pl.DataFram
         .drop_nulls("gap")
     )
     if pieces.is_empty():
-        return pl.DataFrame(schema=EXPOSED)
+        return pl.DataFrame(schema=summary.EXPOSED)
     gaps = pieces.get_column("gap")
     cut = pieces.with_columns(
         pl.max_horizontal("start", idle_from.gather(gaps)).alias("from_ns"),
@@ -235,12 +221,12 @@ def exposed_pieces(collectives: pl.DataFrame, work: pl.DataFrame) -> pl.DataFram
         (pl.col("to_ns") - pl.col("start")).max().alias("end_ns"),
         (pl.col("to_ns") - pl.col("from_ns")).sum().alias("exposed_ns"),
     )
-    return typed(joined, EXPOSED)
+    return typed(joined, summary.EXPOSED)
 
 
 def _work(profile: Profile | None) -> pl.DataFrame:
     """Return `WORK` of a reduced profile."""
-    return pl.DataFrame(schema=WORK) if profile is None else typed(profile.work, WORK)
+    return pl.DataFrame(schema=summary.WORK) if profile is None else typed(profile.work, summary.WORK)
 
 
 def _reduced(profile: Profile) -> Profile | None:
@@ -282,7 +268,7 @@ def _reduced(profile: Profile) -> Profile | None:
     )
 
 
-def group_of(record: Mapping[str, Any], header: Header) -> RankGroup | None:
+def group_of(record: Mapping[str, Any], header: Header) -> summary.RankGroup | None:
     """Return the group of a row of `operator_inputs`; None where the row has none.
 
     Its ranks come from the header's ``pg_config``, else from start and stride, else from the printed list if it is
@@ -297,7 +283,7 @@ def group_of(record: Mapping[str, Any], header: Header) -> RankGroup | None:
     ranks = known.ranks if known else _ranks(record, size, header.world_size)
     key = hashlib.blake2b(f"{name}|{','.join(map(str, ranks))}".encode(), digest_size=6).hexdigest()
     description = record["process_group_description"] or (known.description if known else None)
-    return RankGroup(key, name, description, size or len(ranks) or None, ranks)
+    return summary.RankGroup(key, name, description, size or len(ranks) or None, ranks)
 
 
 def _ranks(record: Mapping[str, Any], size: int | None, world_size: int | None) -> tuple[int, ...]:
@@ -326,11 +312,11 @@ def steps_of(trace: Trace) -> pl.DataFrame:
             pl.col("match").cast(pl.Int64).alias("step"), "start_ns", "end_ns",
             pl.lit(True).alias("is_steady"), pl.lit(None, pl.String).alias("regime"),
         ).unique("step", keep="first", maintain_order=True).sort("start_ns"),
-        STEPS,
+        summary.STEPS,
     )  # fmt: skip
 
 
-def collectives_of(trace: Trace, steps: pl.DataFrame) -> tuple[pl.DataFrame, tuple[RankGroup, ...]]:
+def collectives_of(trace: Trace, steps: pl.DataFrame) -> tuple[pl.DataFrame, tuple[summary.RankGroup, ...]]:
     """Return gloo's `COLLECTIVES`, with steps as in `steps_of`, and their process group: the job's, if it has no other.
 
     The time without a concurrent operator on another thread counts as exposed.
@@ -343,7 +329,7 @@ def collectives_of(trace: Trace, steps: pl.DataFrame) -> tuple[pl.DataFrame, tup
     if len(groups) == 1 and groups[0].ranks:
         known = groups[0]
         ranks = tuple(known.ranks)
-        group = RankGroup(known.name, known.name, known.description, len(ranks), ranks)
+        group = summary.RankGroup(known.name, known.name, known.description, len(ranks), ranks)
     device = pl.lit(0).alias("device")
     at = lookup_at(rows.with_columns(device), "start_ns", steps.with_columns(device), ["device"], ["step"])
     kind = pl.col("match").replace(_KINDS)
@@ -357,7 +343,7 @@ def collectives_of(trace: Trace, steps: pl.DataFrame) -> tuple[pl.DataFrame, tup
         (pl.int_range(pl.len()).over("step")).alias("ordinal"),
         pl.col("duration_ns").alias("exposed_ns"),
     )
-    return typed(frame, COLLECTIVES), (group,) if group and frame.height else ()
+    return typed(frame, summary.COLLECTIVES), (group,) if group and frame.height else ()
 
 
 def work_of(trace: Trace) -> pl.DataFrame:

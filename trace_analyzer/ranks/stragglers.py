@@ -10,10 +10,7 @@ from typing import Annotated, Literal
 
 import polars as pl
 
-from trace_analyzer.compare.comparison import Comparison
-from trace_analyzer.compare.decomposition import compare_profiles
-from trace_analyzer.compare.profiles import Profile
-from trace_analyzer.compare.sides import merged
+from trace_analyzer.compare import comparison, decomposition, profiles, sides
 from trace_analyzer.compare.statistics import FLOOR_RATIO
 from trace_analyzer.ranks.joining import Problem
 from trace_analyzer.units import counted, duration, percent
@@ -121,7 +118,7 @@ def _cv(column: str) -> pl.Expr:
     return pl.when((pl.len() > 1) & (mean > 0)).then(pl.col(column).std() / mean).alias(column)
 
 
-ProfileOf = Callable[[int], Profile | None]
+ProfileOf = Callable[[int], profiles.Profile | None]
 """Type of a function that returns a rank's work as a profile; None where it was not recorded."""
 _PEERS = 8
 """Number of peers for comparing a straggler: those of its role with lateness nearest to the median."""
@@ -186,6 +183,8 @@ def stragglers(
         if (of_host and host in named) or len(result) >= _MOST_LISTED:
             continue
         named |= {host} if of_host else set()
+        role = role_of.get(rank)
+        alike = [other for other in role_of if role_of[other] == role and other != rank and other not in all_late]
         result.append(
             Straggler(
                 rank=rank,
@@ -197,18 +196,11 @@ def stragglers(
                 steps=row["steps"],
                 gain_at_least_ns=None if row["gain_ns"] is None else round(row["gain_ns"]),
                 led_ratio=row["led_ratio"],
-                why=why(rank, _peers(rank, role_of, all_late), profile_of),
+                why=why(rank, sorted(alike, key=lambda other: (abs(other - rank), other))[:_PEERS], profile_of),
                 recording_ns=max(0.0, recording[rank] - usual_ns) if rank in recording else None,
             )
         )
     return tuple(result)
-
-
-def _peers(rank: int, role_of: Mapping[int, str], late: set[int]) -> list[int]:
-    """Return ranks of the same role that are not late, nearest numbers first."""
-    role = role_of.get(rank)
-    alike = [other for other in role_of if role_of[other] == role and other != rank and other not in late]
-    return sorted(alike, key=lambda other: (abs(other - rank), other))[:_PEERS]
 
 
 def why(rank: int, peers: Sequence[int], profile_of: ProfileOf) -> str:
@@ -219,10 +211,10 @@ def why(rank: int, peers: Sequence[int], profile_of: ProfileOf) -> str:
     others = [profile for peer in peers if (profile := profile_of(peer)) is not None]
     if own is None or not others:
         return "its work was not recorded, so its cause is not known"
-    return reason(compare_profiles(merged(f"{len(others)} peers", others), own))
+    return reason(decomposition.compare_profiles(sides.merged(f"{len(others)} peers", others), own))
 
 
-def reason(result: Comparison) -> str:
+def reason(result: comparison.Comparison) -> str:
     """Return the line of a comparison with the largest excess over the peers, except communication."""
     if result.status == "refused" or result.before is None:
         return f"it cannot be compared with its peers: {result.reason}"

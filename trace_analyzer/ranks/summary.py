@@ -10,13 +10,11 @@ from typing import Any, cast
 
 import polars as pl
 
-from trace_analyzer.compare.profiles import Profile
-from trace_analyzer.compare.sides import baseline_json, profile_from
-from trace_analyzer.errors import InputError
+from trace_analyzer import errors, report
+from trace_analyzer.compare import profiles, sides
 from trace_analyzer.ingest.trace import rank_in_name
 from trace_analyzer.json_types import damage, first_line, read_as
 from trace_analyzer.ranks.files import numbered
-from trace_analyzer.report import Lever
 from trace_analyzer.schema import typed
 
 STEPS: Mapping[str, pl.DataType] = {
@@ -150,7 +148,7 @@ class RankSummary:
     headline: str = ""
     step_ns: float | None = None
     recording_ns: float | None = None
-    levers: tuple[Lever, ...] = ()
+    levers: tuple[report.Lever, ...] = ()
     steps_from: str | None = None
     groups: tuple[RankGroup, ...] = ()
     steps: pl.DataFrame = field(default_factory=lambda: _EMPTY["steps"], repr=False, compare=False)
@@ -158,17 +156,17 @@ class RankSummary:
     collectives: pl.DataFrame = field(default_factory=lambda: _EMPTY["collectives"], repr=False, compare=False)
     exposed: pl.DataFrame = field(default_factory=lambda: _EMPTY["exposed"], repr=False, compare=False)
     work: pl.DataFrame = field(default_factory=lambda: _EMPTY["work"], repr=False, compare=False)
-    profile: Profile | None = field(default=None, repr=False, compare=False)
+    profile: profiles.Profile | None = field(default=None, repr=False, compare=False)
 
 
-def mean_levers(ranks: Sequence[RankSummary]) -> tuple[Lever, ...]:
+def mean_levers(ranks: Sequence[RankSummary]) -> tuple[report.Lever, ...]:
     """Return the mean of each lever over the ranks that have any."""
     with_any = [summary.levers for summary in ranks if summary.levers]
     if not with_any:
         return ()
     means = (pl.col("share_ratio", "path_ratio", "saves_ns", "saves_ratio").sum() / len(with_any),)
     table = pl.DataFrame([asdict(lever) for levers in with_any for lever in levers]).group_by("resource").agg(means)
-    return tuple(Lever(*row) for row in table.sort("saves_ns", "resource", descending=[True, False]).iter_rows())
+    return tuple(report.Lever(*row) for row in table.sort("saves_ns", "resource", descending=[True, False]).iter_rows())
 
 
 def failed(path: str, error: str) -> bytes:
@@ -190,7 +188,7 @@ def to_bytes(summary: RankSummary) -> bytes:
     head = {name: getattr(summary, name) for name in RankSummary.__dataclass_fields__ if name not in _APART}
     head["levers"] = [asdict(lever) for lever in summary.levers]
     head["groups"] = [asdict(group) | {"ranks": runs_of(group.ranks)} for group in summary.groups]
-    profile = baseline_json(summary.profile).replace("\n", " ") if summary.profile else "null"
+    profile = sides.baseline_json(summary.profile).replace("\n", " ") if summary.profile else "null"
     frames = [getattr(summary, name).select(pl.all().implode()).write_ndjson() for name in _FRAMES]
     rest = gzip.compress(f"{profile}\n{''.join(frames)}".encode(), _LEVEL, mtime=0)
     return _line({_KIND: _VERSION, **head, "n_collectives": summary.collectives.height}) + rest
@@ -223,11 +221,11 @@ def from_bytes(content: bytes, path: str = "summary") -> RankSummary:
         document, lines = _document(json.loads(head), path), _lines(rest)
         frames = {name: typed(frame, _FRAMES[name]) for name, (frame, _) in _frames([lines]).items()}
         profile = json.loads(lines[0])
-        summary = replace(_headed(document), profile=profile and profile_from(profile), **cast(Any, frames))
+        summary = replace(_headed(document), profile=profile and sides.profile_from(profile), **cast(Any, frames))
         if document["n_collectives"] != summary.collectives.height:
             raise ValueError("the number of collectives is another")
     except damage() as error:
-        raise InputError(f"{path}: no summary of a rank that can be read ({first_line(error)})") from None
+        raise errors.InputError(f"{path}: no summary of a rank that can be read ({first_line(error)})") from None
     return summary
 
 
@@ -301,7 +299,7 @@ def _frame(name: str, lines: Sequence[bytes]) -> tuple[pl.DataFrame, list[int]]:
 def _document(document: dict[str, Any], path: str) -> dict[str, Any]:
     version = document.pop(_KIND)
     if version != _VERSION:
-        raise InputError(f"{path}: a summary of version {version}; this program reads version {_VERSION}")
+        raise errors.InputError(f"{path}: a summary of version {version}; this program reads version {_VERSION}")
     return document
 
 

@@ -114,14 +114,6 @@ def with_exposed_waits(rows: pl.DataFrame, exposed: pl.DataFrame) -> pl.DataFram
     return rows.with_columns(pl.when(is_split).then("exposed_wait_ns").alias("exposed_wait_ns"))
 
 
-def with_transfers(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add transfer_ns and exposed_transfer_ns: duration and exposed time without waiting."""
-    return rows.with_columns(
-        (pl.col("duration_ns") - pl.col("wait_ns")).alias("transfer_ns"),
-        (pl.col("exposed_ns") - pl.col("exposed_wait_ns")).alias("exposed_transfer_ns"),
-    )
-
-
 _OF_LATENESS = ("rank", "of", "match", "wait_ns", "late_ns")
 
 
@@ -342,7 +334,10 @@ def reduced(spool: Spool, alignment: Alignment, world_size: int | None, doubt_ns
     by_step = pl.concat(sums)
     if len(sums) > 1:
         by_step = by_step.group_by("rank", "step").agg(pl.all().sum())
-    named = with_transfers(kept).with_columns(
+    named = kept.with_columns(
+        (pl.col("duration_ns") - pl.col("wait_ns")).alias("transfer_ns"),
+        (pl.col("exposed_ns") - pl.col("exposed_wait_ns")).alias("exposed_transfer_ns"),
+    ).with_columns(
         pl.col("kind").replace_strict(range(len(spool.kinds)), spool.kinds, return_dtype=pl.String),
         pl.col("by").replace_strict(range(len(WAYS)), WAYS, return_dtype=pl.String),
         pl.col("rank").cast(pl.Int64),

@@ -23,7 +23,7 @@ from trace_analyzer.catalog.kernels import line_label
 from trace_analyzer.render.phrasing import judged_device
 from trace_analyzer.report import Report
 from trace_analyzer.sections import SIGNS, Axis, Boxes, Chart, Labels, LineMark, Points
-from trace_analyzer.vocabulary import ACTIVITIES, GROUPS, PARTS, REGIMES, Colour
+from trace_analyzer.vocabulary import ACTIVITIES, GROUPS, PARTS, REGIMES
 
 Theme = Literal["light", "dark"]
 
@@ -35,7 +35,9 @@ _DARK = '[data-theme="dark"]'
 def palette_css() -> str:
     """Return the style sheet with the colours, where the vocabulary's replace the placeholders."""
     style = (files("trace_analyzer.render.html") / "assets" / "palette.css").read_text(encoding="utf-8")
-    colours = _vocabulary_colours()
+    colours = {f"p-{part.key}": part.colour for part in PARTS.values()} | {
+        f"k-{group.key}": group.colour for group in (*GROUPS.values(), *ACTIVITIES.values())
+    }
     light = " ".join(f"--{name}: {colour.light};" for name, colour in colours.items())
     dark = " ".join(f"--{name}: {colour.dark};" for name, colour in colours.items() if colour.dark)
     regimes = "\n".join(
@@ -54,12 +56,6 @@ def palette(theme: Theme = "light") -> Mapping[str, str]:
     """Return colours as ``#rrggbb`` by their CSS variable without dashes; dark colours override light ones."""
     light, _, dark = palette_css().partition(_DARK)
     return dict(_COLOUR.findall(light if theme == "light" else light + dark))
-
-
-def _vocabulary_colours() -> dict[str, Colour]:
-    return {f"p-{part.key}": part.colour for part in PARTS.values()} | {
-        f"k-{group.key}": group.colour for group in (*GROUPS.values(), *ACTIVITIES.values())
-    }
 
 
 BINS_PER_DECADE = 6
@@ -282,15 +278,11 @@ def _histogram(rows: pl.DataFrame, label: str, height_label: str, colour: str) -
     boxes = Boxes(
         low, high, np.zeros(len(low)), height / factor, colour, texts, _times(binned, "start_ns"), _times(binned, "end_ns")
     )  # fmt: skip
-    ticks = _decades(np.append(low, high[-1]))
-    return Chart(Axis(label, log=True, ticks=ticks), Axis(height_label, unit, ends=(0, None)), (boxes,))
-
-
-def _decades(edges: Floats) -> dict[float, str]:
-    """Return a tick at each power of ten, with labels at as many of them as fit on a phone."""
+    edges = np.append(low, high[-1])
     exponents = range(round(np.log10(edges[0])), round(np.log10(edges[-1])) + 1)
     every = -(-len(exponents) // MOST_LABELS)
-    return {10.0**e: units.duration(10**e) if place % every == 0 else "" for place, e in enumerate(exponents)}
+    ticks = {10.0**e: units.duration(10**e) if place % every == 0 else "" for place, e in enumerate(exponents)}
+    return Chart(Axis(label, log=True, ticks=ticks), Axis(height_label, unit, ends=(0, None)), (boxes,))
 
 
 def reported_labels(report: Report) -> dict[int, str]:

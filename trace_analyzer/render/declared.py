@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
-from trace_analyzer import forks, units
+from trace_analyzer import forks, units, windows
 from trace_analyzer.catalog.kernels import line_label
 from trace_analyzer.render.row_phrases import PHRASES
 from trace_analyzer.report import Report
 from trace_analyzer.schema import Column, Table, unit_of
 from trace_analyzer.sections import DEVICE_LABEL, TEXTS, Form, Section, Shown
 from trace_analyzer.vocabulary import label
-from trace_analyzer.windows import device_ids
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -131,7 +130,7 @@ def declared_sections(report: Report) -> tuple[DeclaredSection, ...]:
 
 def declared_rows(report: Report, table: Table) -> tuple[dict[str, Any], ...]:
     """Return the rows of a table of the report, with the devices' ids instead of their codes."""
-    rows, ids = report.tables[table.name].to_dicts(), device_ids(report.tables["devices"])
+    rows, ids = report.tables[table.name].to_dicts(), windows.device_ids(report.tables["devices"])
     return tuple(row | {"device": ids.get(row["device"])} if "device" in row else row for row in rows)
 
 

@@ -12,12 +12,10 @@ from pathlib import Path, PurePath
 from pkgutil import resolve_name
 from typing import Any
 
-from trace_analyzer import forks, units
+from trace_analyzer import files, forks, registry, units, vocabulary
 from trace_analyzer.analyses.operators import launch_counts
 from trace_analyzer.catalog.kernels import article
 from trace_analyzer.documents import Code, Document, Figure, Notes, PlainTable
-from trace_analyzer.files import write_text
-from trace_analyzer.registry import SECTIONS
 from trace_analyzer.render import phrasing, row_phrases
 from trace_analyzer.render.declared import (
     DeclaredSection,
@@ -29,13 +27,10 @@ from trace_analyzer.render.declared import (
 )
 from trace_analyzer.render.layout import column_widths, folded, folded_code, line_text, table_row
 from trace_analyzer.render.names import kernel_label
-from trace_analyzer.render.row_phrases import saves_at_most
-from trace_analyzer.report import Advice, Report, summaries
-from trace_analyzer.report.devices import GROUPS_SECTION
+from trace_analyzer.report import Advice, Report, devices, summaries
 from trace_analyzer.report.summaries import MOVEMENTS_SECTION, PARTITION_SECTION, part_shares, step_rows
 from trace_analyzer.report.verdicts import BLAME_SECTION, EVIDENCE_SECTION, STEPS_SECTION
 from trace_analyzer.units import counted, shorten, visible
-from trace_analyzer.vocabulary import phrase
 
 DOCUMENTS = {
     "Calibration": "trace_analyzer.documents.whatif:calibration_document",
@@ -135,7 +130,7 @@ def _markdown(piece: object) -> str:
 
 def write_page(result: Any, path: Path) -> Path:
     """Write a result as one offline page and return the path. Raises ``OSError`` when it cannot be written, and as `page`."""
-    write_text(path, page(result, path.absolute().parent))
+    files.write_text(path, page(result, path.absolute().parent))
     return path
 
 
@@ -198,13 +193,13 @@ def to_markdown(report: Report) -> str:
         _section(
             row_section(BLAME_SECTION, [asdict(row) for row in summaries.blamed(report.blame, verdict)[:_TOP_BLAME]])
         ),
-        _section(table_section(SECTIONS["host"], dataclass_rows(report.host_costs), _TOP_ROWS)),
-        _section(table_section(SECTIONS["drains"], report.tables.get("drains"), _TOP_ROWS)),
+        _section(table_section(registry.SECTIONS["host"], dataclass_rows(report.host_costs), _TOP_ROWS)),
+        _section(table_section(registry.SECTIONS["drains"], report.tables.get("drains"), _TOP_ROWS)),
         _costs_of_operators(report),
-        _section(table_section(SECTIONS["kernels"], report.tables.get("kernels"), _TOP_ROWS)),
+        _section(table_section(registry.SECTIONS["kernels"], report.tables.get("kernels"), _TOP_ROWS)),
         _work(report),
         _section(row_section(MOVEMENTS_SECTION, summaries.movements(device))),
-        _section(table_section(SECTIONS["fusions"], fusions, _TOP_ROWS)),
+        _section(table_section(registry.SECTIONS["fusions"], fusions, _TOP_ROWS)),
         *(_section(shown.top(_TOP_ROWS)) for shown in declared_sections(report) if shown.for_markdown().columns),
         _titled(
             "### What to change", "\n\n".join(_one_advice(rank, item) for rank, item in enumerate(report.advice, 1))
@@ -247,7 +242,7 @@ def _verdict(report: Report) -> str:
     how_sure, why = phrasing.confidence(verdict)
     facts = (
         f"{how_sure} {escaped(why)}." if why else f"{how_sure}.",
-        f"Runner-up: {phrase(verdict.runner_up)}." if verdict.runner_up else "",
+        f"Runner-up: {vocabulary.phrase(verdict.runner_up)}." if verdict.runner_up else "",
     )
     names = ", ".join(dict.fromkeys(device.name for device in trace.devices if device.name))
     source = f"{code(PurePath(trace.path).name or trace.path)}, {units.counted(trace.event_count, 'event')}"
@@ -301,7 +296,7 @@ def _steps(report: Report) -> str:
 def _costs_of_operators(report: Report) -> str:
     """Return the operators with most CPU time: its split, and launches that took longer than their device work."""
     table = report.tables.get("operators") if report.devices else None
-    shown = _section(table_section(SECTIONS["operators"], table, _TOP_ROWS))
+    shown = _section(table_section(registry.SECTIONS["operators"], table, _TOP_ROWS))
     if table is None or not shown:
         return ""
     launches, short = launch_counts(table)
@@ -320,7 +315,7 @@ def _work(report: Report) -> str:
         return ""
     source = article()
     return _paragraphs(
-        _section(table_section(GROUPS_SECTION, dataclass_rows(device.groups), len(device.groups))),
+        _section(table_section(devices.GROUPS_SECTION, dataclass_rows(device.groups), len(device.groups))),
         f"{escaped(phrasing.known_work(device))}. BERT: [{escaped(source.source)}]({source.url}).",
         *(
             escaped(f"{text}.")
@@ -356,7 +351,7 @@ def _cell(column: LaidColumn, text: str) -> str:
 
 def _one_advice(rank: int, item: Advice) -> str:
     """Write a numbered item, with its details indented below."""
-    bound = " ".join(filter(None, (saves_at_most(item), item.how_bound and f"({escaped(item.how_bound)})")))
+    bound = " ".join(filter(None, (row_phrases.saves_at_most(item), item.how_bound and f"({escaped(item.how_bound)})")))
     predicted = phrasing.predicted_step(item)
     title = f"{rank}. **{escaped(item.title)}**: {escaped(predicted) if predicted else bound}"
     where = " ".join(
@@ -372,7 +367,7 @@ def _one_advice(rank: int, item: Advice) -> str:
     return _paragraphs(
         title,
         *(
-            _indented(part)
+            "\n".join(f"   {line}" for line in part.splitlines())
             for part in (escaped(item.why), f"{units.capitalized(bound)}." if predicted else "", where, block)
             if part
         ),
@@ -392,10 +387,6 @@ def fenced(source: str) -> list[str]:
     longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
     return [f"{fence}python", *lines, fence]
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"   {line}" for line in text.splitlines())
 
 
 def _notes(report: Report) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from trace_analyzer import units
+from trace_analyzer import units, vocabulary
 from trace_analyzer.render import phrasing, row_phrases
 from trace_analyzer.render.layout import (
     MOST_LINES,
@@ -24,18 +24,7 @@ from trace_analyzer.render.layout import (
     side_by_side,
     unbroken,
 )
-from trace_analyzer.render.row_phrases import code_line, first_place, saves_at_most
-from trace_analyzer.report import Advice, Report, Verdict
-from trace_analyzer.report.summaries import (
-    PartShare,
-    is_idle_worth_naming,
-    longest_and_rest,
-    main_thread_parts,
-    part_totals,
-    saves_nothing,
-    shares_of,
-)
-from trace_analyzer.vocabulary import although, label
+from trace_analyzer.report import Advice, Report, Verdict, summaries
 
 _SIDE_BY_SIDE, _WIDE = 76, 92  # cells from which two blocks fit next to each other, and both with their times
 _WITHOUT_TIMES = 33  # cells of a block with the longest name, a bar and shares, but no times
@@ -85,17 +74,19 @@ def advice_lines(report: Report, width: int) -> list[Line]:
     """
     if not report.advice:
         return []
-    best = [item for item in report.advice if item.predicted is None or not saves_nothing(item.predicted)][:_TOP_ADVICE]
+    best = [item for item in report.advice if item.predicted is None or not summaries.saves_nothing(item.predicted)][
+        :_TOP_ADVICE
+    ]
     more = len(report.advice) - len(best)
     rest = f"  the best {len(best)} of {len(report.advice)}, all: -v" if more > 0 else ""
     lines: list[Line] = [[("What to change", "title"), (rest, "dim")]]
     for rank, item in enumerate(best, 1):
-        brings = phrasing.predicted_briefly(item) or saves_at_most(item)
-        although_limited = "" if item.is_of_limit else f"({although(str(report.verdict.regime))})"
+        brings = phrasing.predicted_briefly(item) or row_phrases.saves_at_most(item)
+        although_limited = "" if item.is_of_limit else f"({vocabulary.although(str(report.verdict.regime))})"
         lines += advice_title(rank, item, f"{brings} {although_limited}".strip(), width)
-        if code := code_line(item.code, width - 7):
+        if code := row_phrases.code_line(item.code, width - 7):
             lines += code_lines(code, width)
-        if place := first_place(item, 2 * (width - 5)):
+        if place := row_phrases.first_place(item, 2 * (width - 5)):
             lines += [[("     ", ""), (line, "dim")] for line in folded(units.visible(place), width - 5, MOST_LINES)]
     return lines
 
@@ -185,20 +176,20 @@ def time_lines(report: Report, width: int) -> list[Line]:
     parts_ns, window = _parts(report)
     if not parts_ns:
         return []
-    parts = part_totals(parts_ns)
+    parts = summaries.part_totals(parts_ns)
     idle_ns, total = parts.idle_ns, parts.total_ns
     if not report.devices:
-        host = shares_of(list(parts_ns.items())[:_TOP_PARTS], total)
+        host = summaries.shares_of(list(parts_ns.items())[:_TOP_PARTS], total)
         return _parts_bars("Where the time went", window, host, width, style="other")
     done = sorted([*parts.work.items(), *([("idle", idle_ns)] if idle_ns else [])], key=lambda item: -item[1])
-    if not parts.idle or not is_idle_worth_naming(idle_ns, total):
-        return _parts_bars("Where the time went", window, shares_of(done, total), width)
+    if not parts.idle or not summaries.is_idle_worth_naming(idle_ns, total):
+        return _parts_bars("Where the time went", window, summaries.shares_of(done, total), width)
     first, second = _halves(width)
-    left = _parts_bars("Where the time went", window, shares_of(done, total), first)
-    longest, rest_count, rest_ns = longest_and_rest(parts.idle, _TOP_CAUSES)
+    left = _parts_bars("Where the time went", window, summaries.shares_of(done, total), first)
+    longest, rest_count, rest_ns = summaries.longest_and_rest(parts.idle, _TOP_CAUSES)
     shown = [*longest, *([(f"{rest_count} other causes", rest_ns)] if rest_count else [])]
     right = _parts_bars(
-        "Why the device idled", units.duration(idle_ns), shares_of(shown, idle_ns), second, style="idle"
+        "Why the device idled", units.duration(idle_ns), summaries.shares_of(shown, idle_ns), second, style="idle"
     )
     return side_by_side(left, right, width - second) if first < width else [*left, [], *right]
 
@@ -217,12 +208,14 @@ def _parts(report: Report) -> tuple[dict[str, int], str]:
     if report.devices:
         device = report.devices[0]
         return dict(device.partition_ns), phrasing.device_length(report, device.window_ns)
-    parts = dict(main_thread_parts(report))
-    return parts, f"of the main thread: {units.duration(part_totals(parts).total_ns)}"
+    parts = dict(summaries.main_thread_parts(report))
+    return parts, f"of the main thread: {units.duration(summaries.part_totals(parts).total_ns)}"
 
 
-def _parts_bars(title: str, detail: str, parts: Sequence[PartShare], width: int, style: str = "") -> list[Line]:
-    rows = [_Bar(label(share.part), style or share.part, share.time_ratio, share.time_ns) for share in parts]
+def _parts_bars(
+    title: str, detail: str, parts: Sequence[summaries.PartShare], width: int, style: str = ""
+) -> list[Line]:
+    rows = [_Bar(vocabulary.label(share.part), style or share.part, share.time_ratio, share.time_ns) for share in parts]
     return _bars(title, detail, rows, width)
 
 
@@ -281,7 +274,7 @@ def glance(report: Report) -> str:
     name = PurePath(report.trace.path).name or report.trace.path
     sure = f" ({verdict.confidence} confidence)" if verdict.regime else ""
     advice = "; ".join(
-        item.title + (f" ({brings})" if (brings := saves_at_most(item).removeprefix("bound: ")) else "")
+        item.title + (f" ({brings})" if (brings := row_phrases.saves_at_most(item).removeprefix("bound: ")) else "")
         for item in report.advice[:_GLANCE_ADVICE]
     )
     lines = (

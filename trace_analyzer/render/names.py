@@ -137,17 +137,12 @@ def cutlass_label(name: str) -> str | None:
     class_ = _CLASS.search(inside)
     tiles = [tile for pattern in (_TILE, _SHORT_TILE) for tile in pattern.findall(inside) if max(map(int, tile)) > 4]
     parts = [
-        class_[1] if class_ else _first_identifier(inside),
+        class_[1] if class_ else re.split(r"[<>(),]", inside, maxsplit=1)[0].strip().rsplit("::", 1)[-1],
         *("x".join(tile) for tile in tiles[:1]),
         *list(dict.fromkeys(_TYPE.findall(inside)))[:2],
         *list(dict.fromkeys(_SCHEDULE.findall(inside)))[:2],
     ]
     return f"device_kernel · {' '.join(filter(None, parts))}" if any(parts) else None
-
-
-def _first_identifier(inside: str) -> str:
-    """Return the identifier of the first template argument without its namespaces."""
-    return re.split(r"[<>(),]", inside, maxsplit=1)[0].strip().rsplit("::", 1)[-1]
 
 
 _PYTHON_FRAME = re.compile(r".*\.py\(\d+\): (.+)")

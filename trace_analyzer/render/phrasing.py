@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from trace_analyzer import analysis, thresholds, units
+from trace_analyzer import analysis, errors, thresholds, units, vocabulary
 from trace_analyzer.catalog.kernels import line_phrase
-from trace_analyzer.errors import Note, breaks_off
 from trace_analyzer.report import (
     Advice,
     Attained,
@@ -20,17 +19,6 @@ from trace_analyzer.report import (
     Shares,
     Verdict,
     summaries,
-)
-from trace_analyzer.report.summaries import largest_unknown, recomputed_ratio
-from trace_analyzer.vocabulary import (
-    CAUSES,
-    RUN_AHEAD_STATES,
-    STATUSES,
-    UNRECORDED,
-    check_label,
-    label,
-    limit_label,
-    phrase,
 )
 
 _MORE_STEPS = "Record several whole steps: schedule(wait=1, warmup=2, active=5, repeat=1), and prof.step() after each."
@@ -57,7 +45,9 @@ _RECORD_ELSEWHERE: Mapping[tuple[str, str | None], Sequence[str]] = {
     ("insufficient", "other"): (
         "Record operators with their shapes: activities=[..., ProfilerActivity.CPU], record_shapes=True.",
     ),
-    ("insufficient", UNRECORDED): ("Record fewer steps at once, with no other profiler attached: records were lost.",),
+    ("insufficient", vocabulary.UNRECORDED): (
+        "Record fewer steps at once, with no other profiler attached: records were lost.",
+    ),
     ("unsupported-accelerator", "npu"): (
         "Read the folder of this trace with Ascend's tools (MindStudio Insight, msprof-analyze), which know its work.",
     ),
@@ -105,7 +95,7 @@ def evidence_label(fact: Evidence) -> str:
 
     If only copies count as communication, it is their label.
     """
-    limit = CAUSES["copies"].limit.lower()
+    limit = vocabulary.CAUSES["copies"].limit.lower()
     metric = "copies" if fact.metric == "communication_ratio" and fact.why.endswith(limit) else fact.metric
     end = next((end for end in ("_ns", "_bytes", "_ratio") if metric.endswith(end)), "")
     return metric.removesuffix(end).replace("_", " ").replace("-", " ").replace("flop", "FLOP")
@@ -119,7 +109,7 @@ def evidence_value(fact: Evidence) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str):
-        return phrase(value) if value in CAUSES or value in RUN_AHEAD_STATES else value
+        return vocabulary.phrase(value) if value in vocabulary.CAUSES or value in vocabulary.RUN_AHEAD_STATES else value
     if fact.unit == "count" and isinstance(value, float):
         return units.number(value)
     written = {"ns": units.duration, "ratio": units.percent, "count": units.count, "bytes": units.count,
@@ -226,7 +216,7 @@ def recomputation(device: DeviceReport) -> str:
     """Write the cost of checkpointing; "" without any."""
     if not device.recomputed_ns:
         return ""
-    ratio = recomputed_ratio(device)
+    ratio = summaries.recomputed_ratio(device)
     flop = "" if device.recomputed_flop is None else f", {units.flop(device.recomputed_flop)}"
     share = "" if ratio is None else f" ({units.percent(ratio)} of kernel time)"
     cost = f"{units.duration(device.recomputed_ns)}{share}{flop}"
@@ -242,7 +232,7 @@ def record_instead(report: Report) -> Sequence[str]:
 
     A truncated file does not show how it was recorded.
     """
-    if report.verdict.status != "ok" and breaks_off(report.notes):
+    if report.verdict.status != "ok" and errors.breaks_off(report.notes):
         return _EXPORT_AGAIN
     failed = [check for check in report.trust if {analysis.PARTITION, analysis.CAUSES_OF_IDLE} & {*check.withholds}]
     judged = [check.name for check in failed if check.device in (None, report.verdict.device)]
@@ -252,7 +242,7 @@ def record_instead(report: Report) -> Sequence[str]:
     window, known = report.verdict.window, _PROFILERS.get(accelerator, _CUPTI)
     needs_steps = window is None or len(window.steps) < thresholds.MIN_STEADY_STEPS
     is_unknown = status == "insufficient" and report.trace.profiler is None
-    why = largest_unknown(report.verdict) if is_unknown else accelerator
+    why = summaries.largest_unknown(report.verdict) if is_unknown else accelerator
     general = _RECORD_ELSEWHERE.get((status, why)) or ways.get(status, ())
     tips = instructions if status == "insufficient" and instructions else general
     tips = [tip.format_map(known) for tip in tips if needs_steps or tip != _MORE_STEPS]
@@ -265,7 +255,7 @@ def check_phrase(check: Check) -> str:
     """Write a check in a few words: ``device 0: link coverage 69 %``."""
     where = "" if check.device is None else f"device {check.device}: "
     withheld = f"({withheld_metrics(check)} withheld)" if check.withholds else ""
-    return where + " ".join(filter(None, (check_label(check.name), check_value(check), withheld)))
+    return where + " ".join(filter(None, (vocabulary.check_label(check.name), check_value(check), withheld)))
 
 
 def check_phrases(report: Report, checks: Iterable[Check]) -> list[str]:
@@ -306,24 +296,26 @@ def step_limit(step: Mapping[str, Any]) -> str:
     if regime is None:
         return ""
     limit = regime_label(regime, step["cause"])
-    second = f", runner-up {phrase(step['runner_up'])}" if step["runner_up"] else ""
+    second = f", runner-up {vocabulary.phrase(step['runner_up'])}" if step["runner_up"] else ""
     return (
-        limit + second if unrecorded in (None, regime) else f"{limit}, without recording perhaps {phrase(unrecorded)}"
+        limit + second
+        if unrecorded in (None, regime)
+        else f"{limit}, without recording perhaps {vocabulary.phrase(unrecorded)}"
     )
 
 
 def regime_label(regime: str, cause: str | None) -> str:
     """Write the limit of a window and its cause: ``Overhead-bound: data loading``, ``Copy-bound``."""
-    limit = limit_label(regime, cause)
-    return limit + (f": {phrase(cause)}" if cause and limit == label(regime) else "")
+    limit = vocabulary.limit_label(regime, cause)
+    return limit + (f": {vocabulary.phrase(cause)}" if cause and limit == vocabulary.label(regime) else "")
 
 
 def verdict_label(verdict: Verdict) -> str:
     """Write regime and cause, or the status without a verdict: ``No verdict: not enough to judge``."""
     if verdict.status == "cpu-run":
-        return STATUSES[verdict.status].label
+        return vocabulary.STATUSES[verdict.status].label
     if verdict.regime is None:
-        return f"No verdict: {STATUSES[verdict.status].phrase}"
+        return f"No verdict: {vocabulary.STATUSES[verdict.status].phrase}"
     return regime_label(verdict.regime, verdict.cause)
 
 
@@ -380,7 +372,7 @@ def tensor_cores(device: DeviceReport) -> list[str]:
 def headline(verdict: Verdict) -> str:
     """Return the headline without the leading regime, for places where the regime is shown directly above."""
     text = verdict.headline
-    prefix = f"{limit_label(str(verdict.regime), verdict.cause).lower()}: "
+    prefix = f"{vocabulary.limit_label(str(verdict.regime), verdict.cause).lower()}: "
     if not text.lower().startswith(prefix):
         return text
     return text[len(prefix) : len(prefix) + 1].upper() + text[len(prefix) + 1 :]
@@ -397,9 +389,9 @@ def debiased_phrase(raw: Shares, unbiased: Debiased) -> str:
     idle = unbiased.shares.idle if unbiased.shares else None
     least, most = units.duration(unbiased.least_removed_ns), units.duration(unbiased.removed_ns)
     took = f"{least} to {most}" if 0 < unbiased.least_removed_ns < unbiased.removed_ns else most
-    regime = phrase(unbiased.regime) if unbiased.regime else "of no regime"
+    regime = vocabulary.phrase(unbiased.regime) if unbiased.regime else "of no regime"
     survives = {True: f"still {regime}", False: f"then {regime}", None: f"then perhaps {regime}"}
-    cause = f" ({phrase(unbiased.cause)})" if unbiased.cause else ""
+    cause = f" ({vocabulary.phrase(unbiased.cause)})" if unbiased.cause else ""
     return (
         f"idle {units.percent(raw.idle)} → {units.percent(idle)}, {survives[unbiased.survives]}{cause};"
         f" {unbiased.method} at {took}: {unbiased.why}"
@@ -421,7 +413,7 @@ def confidence(verdict: Verdict) -> tuple[str, str]:
     return f"{verdict.confidence.capitalize()} confidence{sign}", why
 
 
-def sorted_notes(notes: Sequence[Note]) -> list[Note]:
+def sorted_notes(notes: Sequence[errors.Note]) -> list[errors.Note]:
     """Sort the notes, the most serious first."""
     return sorted(notes, key=lambda note: _SEVERITIES.index(note.severity))
 

@@ -10,13 +10,9 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer.errors import InputError
-from trace_analyzer.ingest.source import content_of
-from trace_analyzer.ingest.tolerant import walk_document
-from trace_analyzer.ingest.trace import SUFFIXES, header_of
+from trace_analyzer.ingest import source, tolerant, trace
+from trace_analyzer.ranks import files, job, lateness
 from trace_analyzer.ranks.clocks import RankClock
-from trace_analyzer.ranks.files import SUFFIX, local_copy
-from trace_analyzer.ranks.job import JobReport
-from trace_analyzer.ranks.lateness import named_waits
 from trace_analyzer.render.exports import PROCESS, Event, document_of, write_blocks
 from trace_analyzer.render.html.tracks import first_fit
 
@@ -30,7 +26,7 @@ _OTHERS = 1 << 31
 _MOST_NS = Decimal(1 << 62)
 
 
-def write_job_perfetto(report: JobReport, path: Path) -> tuple[str, ...]:
+def write_job_perfetto(report: job.JobReport, path: Path) -> tuple[str, ...]:
     """Write the events of all ranks and their waits to ``path``, and return notes on ranks whose events are missing.
 
     The events are those of the ranks' own files; processes, flows and threads of names get numbers of their own, and
@@ -42,11 +38,11 @@ def write_job_perfetto(report: JobReport, path: Path) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _events(report: JobReport, notes: list[str]) -> Iterator[Event]:
+def _events(report: job.JobReport, notes: list[str]) -> Iterator[Event]:
     """Yield the waits of each rank, then its own events; a file that holds several ranks follows the first of them."""
     clocks = report.rank_clocks
     first_ns = min((clock.common_ns(clock.first_ns) for clock in clocks.values()), default=0)
-    waits = named_waits(report.rows).partition_by("rank", as_dict=True)
+    waits = lateness.named_waits(report.rows).partition_by("rank", as_dict=True)
     numbers: defaultdict[tuple[str, Any], int] = defaultdict(lambda: len(numbers) + 1)
     paths: dict[str, list[int]] = {}
     for own in report.ranks:
@@ -96,20 +92,20 @@ def _read(path: str) -> tuple[list[Any], int]:
 
     Raises ``InputError`` where there is none.
     """
-    if path.endswith(SUFFIX):
-        beside = [f"{path.removesuffix(SUFFIX)}{suffix}" for suffix in SUFFIXES]
+    if path.endswith(files.SUFFIX):
+        beside = [f"{path.removesuffix(files.SUFFIX)}{suffix}" for suffix in trace.SUFFIXES]
         path = next((name for name in beside if Path(name).is_file()), path)
-    if path.endswith(SUFFIX):
+    if path.endswith(files.SUFFIX):
         raise InputError(f"{path}: a summary, without its trace beside it")
-    with local_copy(path) as file:
-        text = b"".join(content_of(file).blocks()).decode("utf-8", "replace")
+    with files.local_copy(path) as file:
+        text = b"".join(source.content_of(file).blocks()).decode("utf-8", "replace")
     try:
         document = json.loads(text, parse_float=Decimal, parse_constant=str)
     except (ValueError, RecursionError):
-        walk = walk_document(text, path)
+        walk = tolerant.walk_document(text, path)
         document = {**walk.header, "traceEvents": walk.events}
     header, events = (document, document.get("traceEvents")) if isinstance(document, dict) else ({}, document)
-    return events if isinstance(events, list) else [], int(header_of(header)[0].base_time_ns or 0)
+    return events if isinstance(events, list) else [], int(trace.header_of(header)[0].base_time_ns or 0)
 
 
 def _moved(

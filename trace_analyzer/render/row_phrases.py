@@ -4,10 +4,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from trace_analyzer import thresholds, units
-from trace_analyzer.catalog.event_names import in_function
-from trace_analyzer.catalog.kernels import line_label
-from trace_analyzer.documents import savings_of
+from trace_analyzer import documents, thresholds, units
+from trace_analyzer.catalog import event_names, kernels
 from trace_analyzer.render.names import middle_cut
 from trace_analyzer.render.phrasing import (
     LINKS,
@@ -18,8 +16,7 @@ from trace_analyzer.render.phrasing import (
     predicted_briefly,
     step_limit,
 )
-from trace_analyzer.report import Advice, Evidence, Lever, Verdict
-from trace_analyzer.report.summaries import larger_regime
+from trace_analyzer.report import Advice, Evidence, Lever, Verdict, summaries
 from trace_analyzer.vocabulary import REGIMES, RESOURCES, WORK, label, phrase
 
 
@@ -40,7 +37,7 @@ def levers_sentence(verdict: Verdict) -> str:
 
 def host_levers_sentence(verdict: Verdict) -> str:
     """Write what each kind of the host's work saves alone, and its waits, which may save more than all of it; "" without any."""
-    saved = savings_of(lever for lever in verdict.host_levers if lever.resource != "waits")
+    saved = documents.savings_of(lever for lever in verdict.host_levers if lever.resource != "waits")
     sentences = [f"Of the host's work, each alone: {saved}."] if saved else []
     sentences += [
         f"If no call waited for the device: {units.percent(lever.saves_ratio)}."
@@ -73,7 +70,7 @@ def lever_rows(verdict: Verdict) -> list[tuple[str, Lever]]:
 
 def rule_applied(verdict: Verdict) -> str:
     """Write why the largest figure is not the verdict, if so: a step does not wait for it, or waiting can go."""
-    larger = larger_regime(verdict)
+    larger = summaries.larger_regime(verdict)
     if larger is None:
         return ""
     regime, ratio = larger
@@ -105,20 +102,20 @@ def part_label(row: Row) -> str:
 
 def path_part(row: Row) -> str:
     """Name a part of the critical path: a bucket of the device's work, or a cause of waiting."""
-    return line_label(row["name"])
+    return kernels.line_label(row["name"])
 
 
 def drained_by(row: Row) -> str:
     """Write the cause of a queue underrun, from a row of table `drains`: ``.item() in train (train.py:12)``."""
     function = row["python_function"]
     own = row["name"] if row["name"] != function else None
-    names = (row["source"] or row["operator"] or own, in_function(function) if function else "")
+    names = (row["source"] or row["operator"] or own, event_names.in_function(function) if function else "")
     return " ".join(name for name in names if name)
 
 
 def blamed_place(row: Row) -> str:
     """Write a place in code: ``aten::copy_ in to_gpu (train.py:12)``, else module or annotation, and the phase; "" if unknown."""
-    function = in_function(row["python_function"], row["call_line"]) if row["python_function"] else ""
+    function = event_names.in_function(row["python_function"], row["call_line"]) if row["python_function"] else ""
     around = row["module"] or row.get("annotation")
     place = " ".join(part for part in (row["operator"] or "", function or (f"in {around}" if around else "")) if part)
     return ", ".join(part for part in (place, _PASSES.get(row.get("phase") or "", "")) if part)

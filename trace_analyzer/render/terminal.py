@@ -4,9 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from trace_analyzer import units
-from trace_analyzer.registry import SECTIONS
-from trace_analyzer.render import phrasing
+from trace_analyzer import registry, units
+from trace_analyzer.render import first_screen, names, phrasing
 from trace_analyzer.render.declared import (
     DeclaredSection,
     LaidColumn,
@@ -15,24 +14,10 @@ from trace_analyzer.render.declared import (
     row_section,
     table_section,
 )
-from trace_analyzer.render.first_screen import (
-    advice_lines,
-    advice_title,
-    code_lines,
-    doubt_lines,
-    lever_lines,
-    more_lines,
-    record_lines,
-    time_lines,
-    verdict_lines,
-)
 from trace_analyzer.render.layout import MOST_LINES, Line, cells, column_widths, columns, hanging, line_text, table_row
-from trace_analyzer.render.names import distinct_labels
 from trace_analyzer.render.row_phrases import host_levers_sentence, saves_at_most
-from trace_analyzer.report import Advice, DeviceReport, Report, Verdict, summaries
+from trace_analyzer.report import Advice, DeviceReport, Report, Verdict, summaries, verdicts
 from trace_analyzer.report.devices import GROUPS_SECTION
-from trace_analyzer.report.summaries import MOVEMENTS_SECTION, SetAside, busy_range, step_totals
-from trace_analyzer.report.verdicts import BLAME_SECTION, EVIDENCE_SECTION
 
 _TOP_ROWS, _TOP_EVIDENCE, _TOP_DEVICES, _TOP_BLAME, _TOP_FUSIONS = 5, 5, 2, 3, 3
 _LEAST_TEXT = 24  # least width of a wrapped text after its head
@@ -49,36 +34,39 @@ def summary(report: Report, width: int = 100, colour: bool = False, verbose: boo
 
 
 def _first_screen(report: Report, width: int) -> Iterator[list[Line]]:
-    yield verdict_lines(report, width)
-    yield time_lines(report, width)
-    yield lever_lines(report, width)
+    yield first_screen.verdict_lines(report, width)
+    yield first_screen.time_lines(report, width)
+    yield first_screen.lever_lines(report, width)
     yield [] if report.advice else _operators(report, width)
-    yield advice_lines(report, width)
-    yield record_lines(report, width)
-    yield [*doubt_lines(report, width), *more_lines(report, width)]
+    yield first_screen.advice_lines(report, width)
+    yield first_screen.record_lines(report, width)
+    yield [*first_screen.doubt_lines(report, width), *first_screen.more_lines(report, width)]
 
 
 def _details(report: Report, width: int) -> Iterator[list[Line]]:
-    yield verdict_lines(report, width, verbose=True)
-    yield time_lines(report, width)
+    yield first_screen.verdict_lines(report, width, verbose=True)
+    yield first_screen.time_lines(report, width)
     of_host = host_levers_sentence(report.verdict)
-    yield [*lever_lines(report, width), *(hanging([("  ", "")], of_host, width, MOST_LINES) if of_host else [])]
+    yield [
+        *first_screen.lever_lines(report, width),
+        *(hanging([("  ", "")], of_host, width, MOST_LINES) if of_host else []),
+    ]
     facts = [asdict(fact) for fact in report.verdict.evidence[:_TOP_EVIDENCE]]
-    yield _section(row_section(EVIDENCE_SECTION, facts), width)
+    yield _section(row_section(verdicts.EVIDENCE_SECTION, facts), width)
     yield _without_profiler(report.verdict, width)
     blamed = summaries.blamed(report.blame, report.verdict)[:_TOP_BLAME]
-    yield _section(row_section(BLAME_SECTION, [asdict(row) for row in blamed]), width)
+    yield _section(row_section(verdicts.BLAME_SECTION, [asdict(row) for row in blamed]), width)
     yield _kernels(report, width)
     yield _work(report, width)
     device = phrasing.judged_device(report)
-    yield _section(row_section(MOVEMENTS_SECTION, summaries.movements(device)), width)
+    yield _section(row_section(summaries.MOVEMENTS_SECTION, summaries.movements(device)), width)
     fusions = summaries.fusions(device, _TOP_FUSIONS) if device else []
-    yield _section(row_section(SECTIONS["fusions"], [asdict(fusion) for fusion in fusions]), width)
+    yield _section(row_section(registry.SECTIONS["fusions"], [asdict(fusion) for fusion in fusions]), width)
     yield _operators(report, width)
     declared = (shown.top(_TOP_ROWS) for shown in declared_sections(report))
     yield from (_section(shown, width) for shown in declared if shown.for_terminal(width).columns)
     yield _advice(report, width)
-    yield record_lines(report, width)
+    yield first_screen.record_lines(report, width)
     yield [*_checks(report, width), *_trust(report, width)]
     yield _notes(report, width)
 
@@ -106,7 +94,7 @@ def _kernels(report: Report, width: int) -> list[Line]:
     device = _device_code(report)
     if table is not None and device is not None:
         table = table.filter(table["device"] == device)
-    return _section(table_section(SECTIONS["kernels"], table, _TOP_ROWS), width)
+    return _section(table_section(registry.SECTIONS["kernels"], table, _TOP_ROWS), width)
 
 
 def _work(report: Report, width: int) -> list[Line]:
@@ -128,7 +116,7 @@ def _operators(report: Report, width: int) -> list[Line]:
     # Evaluated last: making this table may take a tenth of the whole analysis.
     if report.devices:
         return []
-    return _section(table_section(SECTIONS["operators"], report.tables.get("operators"), _TOP_ROWS), width)
+    return _section(table_section(registry.SECTIONS["operators"], report.tables.get("operators"), _TOP_ROWS), width)
 
 
 def _section(declared: DeclaredSection | None, width: int) -> list[Line]:
@@ -179,7 +167,7 @@ def _table(shown: DeclaredSection, width: int) -> list[Line]:
     if named and widths[-1] < _LEAST_TEXT:
         widths = column_widths(rows, sides, width - 2)
     if named:
-        labels = distinct_labels([row[-1] for row in rows[1:]], 2 * widths[-1] - 1)
+        labels = names.distinct_labels([row[-1] for row in rows[1:]], 2 * widths[-1] - 1)
         rows[1:] = [[*figures, label] for (*figures, _), label in zip(rows[1:], labels, strict=True)]
     head, *body = (
         table_row(
@@ -212,10 +200,10 @@ def _advice(report: Report, width: int) -> list[Line]:
 
 
 def _one_advice(rank: int, item: Advice, report: Report, width: int) -> list[Line]:
-    lines = advice_title(rank, item, phrasing.predicted_step(item) or saves_at_most(item), width)
+    lines = first_screen.advice_title(rank, item, phrasing.predicted_step(item) or saves_at_most(item), width)
     why = f"{item.why}; {saves_at_most(item)}" if item.predicted else item.why
     lines += hanging([("     ", "")], units.visible(why), width, MOST_LINES, "dim")
-    lines += code_lines(item.code, width)
+    lines += first_screen.code_lines(item.code, width)
     if place := phrasing.advised_place(item):
         lines += hanging([("     ", "dim")], units.visible(place), width, MOST_LINES, "dim")
     return lines
@@ -252,14 +240,14 @@ def _device_phrase(device: DeviceReport) -> str:
 def _more_devices(devices: Sequence[DeviceReport]) -> list[tuple[str, str]]:
     if not devices:
         return []
-    busy = busy_range(devices)
+    busy = summaries.busy_range(devices)
     ranged = " to ".join(map(units.percent, busy)) if busy else units.percent(None)
     return [(f"{len(devices)} more", f"busy {ranged}")]
 
 
 def _steps(report: Report) -> list[tuple[str, str]]:
     """Write the steps of the verdict's device: how many, how long, how busy, and which were set aside."""
-    totals = step_totals(report.steps, report.verdict)
+    totals = summaries.step_totals(report.steps, report.verdict)
     if totals is None:
         return []
     shortest, longest = units.duration(totals.shortest_ns), units.duration(totals.longest_ns)
@@ -277,7 +265,7 @@ def _marked(steps_from: str | None) -> str:
     return "" if steps_from in (None, "ProfilerStep") else f"; marked by: {steps_from}"
 
 
-def _set_aside(aside: Sequence[SetAside]) -> str:
+def _set_aside(aside: Sequence[summaries.SetAside]) -> str:
     """Write the number of steps set aside, by state, with their limit if it differs from the verdict's."""
     states = [
         f"{steps.count} {steps.state}" + (f" ({phrasing.step_limit(vars(steps.limited))})" if steps.limited else "")

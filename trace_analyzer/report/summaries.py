@@ -6,8 +6,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
-from trace_analyzer import thresholds
-from trace_analyzer.json_types import DeviceIndex
+from trace_analyzer import json_types, thresholds
 from trace_analyzer.report import Report
 from trace_analyzer.report.devices import Communication, DeviceReport, FusionOpportunity, TensorCores
 from trace_analyzer.report.verdicts import Blame, Debiased, Predicted, StepReport, Verdict
@@ -193,7 +192,7 @@ def step_totals(steps: Iterable[StepReport], verdict: Verdict) -> StepTotals | N
     )
 
 
-def step_strips(steps: Iterable[StepReport]) -> list[tuple[DeviceIndex, list[tuple[StepReport, float]]]]:
+def step_strips(steps: Iterable[StepReport]) -> list[tuple[json_types.DeviceIndex, list[tuple[StepReport, float]]]]:
     """Return the steps of each device in order of time, each with its share of the total of all steps."""
     by_device = groupby(sorted(steps, key=lambda step: (str(step.device), step.start_ns)), key=lambda step: step.device)
     strips = [(device, list(members)) for device, members in by_device]

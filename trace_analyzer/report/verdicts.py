@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from trace_analyzer import thresholds
+from trace_analyzer import results, thresholds
 from trace_analyzer.catalog.fixes import Accelerator
 from trace_analyzer.json_types import (
     Amount,
@@ -22,7 +22,6 @@ from trace_analyzer.json_types import (
     Utilization,
     Value,
 )
-from trace_analyzer.results import used
 from trace_analyzer.run_metadata import RunMetadata
 from trace_analyzer.sections import Section, Shown
 
@@ -452,8 +451,8 @@ class Advice:
 
     def __repr__(self) -> str:
         """Return the advice in one line: its id, the change, and the saving."""
-        return f"<Advice {used('trace_analyzer.render.row_phrases:brief')(self)}>"
+        return f"<Advice {results.used('trace_analyzer.render.row_phrases:brief')(self)}>"
 
     def __str__(self) -> str:
         """Return the change, the saving, the place, and the code."""
-        return used("trace_analyzer.render.row_phrases:card")(self)
+        return results.used("trace_analyzer.render.row_phrases:card")(self)

@@ -10,22 +10,11 @@ same.
 from collections.abc import Callable
 from math import prod
 
-from trace_analyzer.analyses.work.calls import (
-    Call,
-    Formula,
-    Shape,
-    Tensor,
-    Unrecorded,
-    Work,
-    of_type,
-    operators,
-    require,
-    total_bytes,
-)
+from trace_analyzer.analyses.work import calls
 
 
 def forward(
-    call: Call,
+    call: calls.Call,
     *,
     bias: int | None,
     stride: int,
@@ -34,14 +23,14 @@ def forward(
     transposed: int | bool = False,
     output_padding: int | None = None,
     groups: int | None = None,
-) -> Work:
+) -> calls.Work:
     """Count a convolution with its arguments at these positions; input and weight come first."""
     given, weight = call.tensor(0), call.tensor(1)
     if not call.valued and call.result is not None:
         return _into(call, call.result, bias)
     turned = transposed if isinstance(transposed, bool) else call.flag(transposed)
     rank = len(given.shape) - 2
-    require(rank >= 1 and len(weight.shape) == len(given.shape))
+    calls.require(rank >= 1 and len(weight.shape) == len(given.shape))
     step, pad, spread = (_spatial(call, position, rank) for position in (stride, padding, dilation))
     if turned:
         extra = (0,) * rank if output_padding is None else _spatial(call, output_padding, rank)
@@ -51,33 +40,33 @@ def forward(
             for n, s, p, d, k, e in zip(given.shape[2:], step, pad, spread, weight.shape[2:], extra, strict=True)
         )
         channels = weight.shape[1] * count
-        require(weight.shape[0] == given.shape[1])
+        calls.require(weight.shape[0] == given.shape[1])
     else:
         space = tuple(
             (n + 2 * p - d * (k - 1) - 1) // s + 1
             for n, s, p, d, k in zip(given.shape[2:], step, pad, spread, weight.shape[2:], strict=True)
         )
         channels = weight.shape[0]
-        require(weight.shape[1] > 0 and given.shape[1] % weight.shape[1] == 0)
-    require(min(space) > 0)
-    output = Tensor((given.shape[0], channels, *space), given.dtype)
+        calls.require(weight.shape[1] > 0 and given.shape[1] % weight.shape[1] == 0)
+    calls.require(min(space) > 0)
+    output = calls.Tensor((given.shape[0], channels, *space), given.dtype)
     around = given.shape[2:] if turned else space
     added = None if bias is None else call.optional(bias)
     read = _touched(given, weight, space, turned=turned)
-    return _work(_flop(given.shape[0], around, weight), given, read + total_bytes(weight, added, output))
+    return _work(_flop(given.shape[0], around, weight), given, read + calls.total_bytes(weight, added, output))
 
 
-def _into(call: Call, result: Shape, bias: int | None) -> Work:
+def _into(call: calls.Call, result: calls.Shape, bias: int | None) -> calls.Work:
     """Count a convolution of unknown stride and padding, whose result is known from its reader."""
     given, weight = call.tensor(0), call.tensor(1)
-    require(len(weight.shape) == len(given.shape) == len(result) >= 3)
-    require(weight.shape[1] > 0 and given.shape[1] % weight.shape[1] == 0)
+    calls.require(len(weight.shape) == len(given.shape) == len(result) >= 3)
+    calls.require(weight.shape[1] > 0 and given.shape[1] % weight.shape[1] == 0)
     fits = all(_can_lead_to(n, k, o) for n, k, o in zip(given.shape[2:], weight.shape[2:], result[2:], strict=True))
     if not fits or result[0] != given.shape[0] or result[1] != weight.shape[0]:
-        raise Unrecorded
-    output, added = Tensor(result, given.dtype), None if bias is None else call.optional(bias)
+        raise calls.Unrecorded
+    output, added = calls.Tensor(result, given.dtype), None if bias is None else call.optional(bias)
     read = _touched(given, weight, result[2:], turned=False)
-    return _work(_flop(given.shape[0], result[2:], weight), given, read + total_bytes(weight, added, output))
+    return _work(_flop(given.shape[0], result[2:], weight), given, read + calls.total_bytes(weight, added, output))
 
 
 _STRIDES, _DILATIONS = range(1, 9), (1, 2, 4)
@@ -97,17 +86,17 @@ def _can_lead_to(size: int, taps: int, result: int) -> bool:
     )
 
 
-def _flop(batch: int, space: Shape, weight: Tensor) -> float:
+def _flop(batch: int, space: calls.Shape, weight: calls.Tensor) -> float:
     return 2.0 * batch * prod(space) * weight.elements
 
 
-def _work(flop: float, operand: Tensor, moved_bytes: float) -> Work:
+def _work(flop: float, operand: calls.Tensor, moved_bytes: float) -> calls.Work:
     if operand.dtype is None or operand.dtype.compute is None:
-        raise Unrecorded
-    return Work(flop, moved_bytes, operand.dtype.compute)
+        raise calls.Unrecorded
+    return calls.Work(flop, moved_bytes, operand.dtype.compute)
 
 
-def _touched(given: Tensor, weight: Tensor, space: Shape, *, turned: bool) -> float:
+def _touched(given: calls.Tensor, weight: calls.Tensor, space: calls.Shape, *, turned: bool) -> float:
     """Return the bytes of the input that any tap reads: strides larger than the filter skip some."""
     if turned:
         return given.bytes
@@ -115,32 +104,32 @@ def _touched(given: Tensor, weight: Tensor, space: Shape, *, turned: bool) -> fl
     return min(given.bytes, given.shape[0] * given.shape[1] * prod(taps) * given.size)
 
 
-def _spatial(call: Call, position: int, rank: int) -> Shape:
+def _spatial(call: calls.Call, position: int, rank: int) -> calls.Shape:
     """Return one integer per spatial dimension; a list of one applies to all.
 
     Padding may also be a name, which is `Unrecorded`.
     """
     if isinstance(call.value(position), str):
-        raise Unrecorded
+        raise calls.Unrecorded
     values = call.numbers(position)
     values = values * rank if len(values) == 1 else values
-    require(len(values) == rank and all(0 <= n < 2**31 for n in values))
+    calls.require(len(values) == rank and all(0 <= n < 2**31 for n in values))
     return values
 
 
-def convolution(**positions: int | bool | None) -> Formula:
+def convolution(**positions: int | bool | None) -> calls.Formula:
     """Return `forward` at these positions."""
 
-    def formula(call: Call) -> Work:
+    def formula(call: calls.Call) -> calls.Work:
         stride = positions["stride"]
         if call.valued and isinstance(call.value(int(stride or 0)), list | int):
-            require(all(n > 0 for n in call.numbers(int(stride or 0))))
+            calls.require(all(n > 0 for n in call.numbers(int(stride or 0))))
         return forward(call, **positions)  # type: ignore[arg-type]
 
     return formula
 
 
-def backward(call: Call) -> Work:
+def backward(call: calls.Call) -> calls.Work:
     """Count convolution_backward.
 
     Its arguments are (grad_output, input, weight, bias_sizes, stride, ..., transposed@7, ..., output_mask@10).
@@ -149,8 +138,8 @@ def backward(call: Call) -> Work:
     if call.valued:
         return _gradients(gradient, given, weight, call.mask(10), turned=call.flag(7))
     if not call.gradients:
-        raise Unrecorded
-    require(len(given.shape) == len(gradient.shape) == len(weight.shape) >= 3)
+        raise calls.Unrecorded
+    calls.require(len(given.shape) == len(gradient.shape) == len(weight.shape) >= 3)
     # A transposed convolution has its filters by input channels, and its result is at least as large as its input.
     fits = gradient.shape[1] == weight.shape[0]
     turned = given.shape[1] == weight.shape[0] and (not fits or prod(gradient.shape[2:]) > prod(given.shape[2:]))
@@ -158,22 +147,24 @@ def backward(call: Call) -> Work:
     return _gradients(gradient, given, weight, wanted, turned=turned)
 
 
-def _gradients(gradient: Tensor, given: Tensor, weight: Tensor, wanted: tuple[bool, ...], *, turned: bool) -> Work:
+def _gradients(
+    gradient: calls.Tensor, given: calls.Tensor, weight: calls.Tensor, wanted: tuple[bool, ...], *, turned: bool
+) -> calls.Work:
     rank = len(weight.shape)
-    require(rank >= 3 and len(given.shape) == len(gradient.shape) == rank and len(wanted) == 3)
-    require(gradient.shape[0] == given.shape[0])
-    require(given.shape[1] == weight.shape[0] if turned else gradient.shape[1] == weight.shape[0])
+    calls.require(rank >= 3 and len(given.shape) == len(gradient.shape) == rank and len(wanted) == 3)
+    calls.require(gradient.shape[0] == given.shape[0])
+    calls.require(given.shape[1] == weight.shape[0] if turned else gradient.shape[1] == weight.shape[0])
     one = _flop(given.shape[0], given.shape[2:] if turned else gradient.shape[2:], weight)
     of_input, of_weight, of_bias = wanted
     # The input's gradient reads the weight, and the weight's gradient reads the input, if they are requested.
     moved = [gradient]
-    moved += [weight, of_type(given, given.dtype)] if of_input else []
-    moved += [given, of_type(weight, weight.dtype)] if of_weight else []
-    moved += [Tensor((gradient.shape[1],), weight.dtype)] if of_bias else []
-    return _work(one * (of_input + of_weight), weight, total_bytes(*moved))
+    moved += [weight, calls.of_type(given, given.dtype)] if of_input else []
+    moved += [given, calls.of_type(weight, weight.dtype)] if of_weight else []
+    moved += [calls.Tensor((gradient.shape[1],), weight.dtype)] if of_bias else []
+    return _work(one * (of_input + of_weight), weight, calls.total_bytes(*moved))
 
 
-def backward_of_both(call: Call) -> Work:
+def backward_of_both(call: calls.Call) -> calls.Work:
     """Count cudnn_convolution_backward and miopen_convolution_backward before PyTorch 1.11.
 
     Their arguments are (self, grad_output, weight, ..., output_mask).
@@ -187,36 +178,36 @@ def _is_mask(value: object) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(one, bool) for one in value)
 
 
-def backward_input(call: Call) -> Work:
+def backward_input(call: calls.Call) -> calls.Work:
     """Count cudnn_convolution_backward_input(self_size, grad_output, weight, ...) before PyTorch 1.11.
 
     The size of its result is a concrete input, or that of the enclosing operator's first tensor; where neither is
     recorded, its bytes are unknown.
     """
     gradient, weight = call.tensor(1), call.tensor(2)
-    require(len(gradient.shape) == len(weight.shape) >= 3 and gradient.shape[1] == weight.shape[0])
+    calls.require(len(gradient.shape) == len(weight.shape) >= 3 and gradient.shape[1] == weight.shape[0])
     size = call.numbers(0) if call.valued else _outer_shape(call, 0)
-    moved = None if size is None else total_bytes(gradient, weight, Tensor(size, gradient.dtype))
+    moved = None if size is None else calls.total_bytes(gradient, weight, calls.Tensor(size, gradient.dtype))
     flop = _flop(gradient.shape[0], gradient.shape[2:], weight)
-    return Work(flop, moved, weight.dtype.compute if weight.dtype else None)
+    return calls.Work(flop, moved, weight.dtype.compute if weight.dtype else None)
 
 
-def _outer_shape(call: Call, position: int) -> Shape | None:
+def _outer_shape(call: calls.Call, position: int) -> calls.Shape | None:
     """Return the shape of an argument of cudnn_convolution_backward(self, grad_output, weight, ...)."""
     return call.outer_shapes[position] if position < len(call.outer_shapes) else None
 
 
-def backward_weight(call: Call) -> Work:
+def backward_weight(call: calls.Call) -> calls.Work:
     """Count cudnn_convolution_backward_weight(weight_size, grad_output, self, ...) before PyTorch 1.11."""
     gradient, given = call.tensor(1), call.tensor(2)
     size = call.numbers(0) if call.valued else _outer_shape(call, 2)
     if size is None:
-        raise Unrecorded
-    weight = Tensor(size, given.dtype)
+        raise calls.Unrecorded
+    weight = calls.Tensor(size, given.dtype)
     return _gradients(gradient, given, weight, (False, True, False), turned=False)
 
 
-_plain: Callable[..., Formula] = convolution
+_plain: Callable[..., calls.Formula] = convolution
 _GENERAL = _plain(bias=2, stride=3, padding=4, dilation=5, transposed=6, output_padding=7, groups=8)
 _DIRECT = _plain(bias=2, stride=3, padding=4, dilation=5)
 _TRANSPOSED = _plain(bias=2, stride=3, padding=4, output_padding=5, groups=6, dilation=7, transposed=True)
@@ -225,23 +216,23 @@ _SLOW = _plain(bias=3, stride=4, padding=5, dilation=6)
 _SLOW_TRANSPOSED = _plain(bias=3, stride=4, padding=5, output_padding=6, dilation=7, transposed=True)
 
 
-def _slow_2d(call: Call) -> Work:
+def _slow_2d(call: calls.Call) -> calls.Work:
     """Count _slow_conv2d_forward(self, weight, kernel_size, bias, stride, padding): no dilation."""
     given, weight = call.tensor(0), call.tensor(1)
-    require(len(given.shape) == len(weight.shape) == 4)
+    calls.require(len(given.shape) == len(weight.shape) == 4)
     step, pad = _spatial(call, 4, 2), _spatial(call, 5, 2)
-    require(min(step) > 0)
+    calls.require(min(step) > 0)
     space = tuple(
         (n + 2 * p - k) // s + 1 for n, s, p, k in zip(given.shape[2:], step, pad, weight.shape[2:], strict=True)
     )
-    require(min(space) > 0)
-    output = Tensor((given.shape[0], weight.shape[0], *space), given.dtype)
+    calls.require(min(space) > 0)
+    output = calls.Tensor((given.shape[0], weight.shape[0], *space), given.dtype)
     read = _touched(given, weight, space, turned=False)
-    moved = read + total_bytes(weight, call.optional(3), output)
+    moved = read + calls.total_bytes(weight, call.optional(3), output)
     return _work(_flop(given.shape[0], space, weight), given, moved)
 
 
-FORMULAS: dict[str, Formula] = operators(
+FORMULAS: dict[str, calls.Formula] = calls.operators(
     ("aten", "convolution _convolution convolution_overrideable", _GENERAL),
     ("aten", "conv1d conv2d conv3d cudnn_convolution_relu", _DIRECT),
     ("aten", "conv_transpose1d conv_transpose2d conv_transpose3d", _TRANSPOSED),

@@ -10,35 +10,20 @@ Argument orders are those of ATen (`native_functions.yaml`) and of the libraries
 
 from math import prod
 
-from trace_analyzer.analyses.work.calls import (
-    DTYPES,
-    INT32,
-    Call,
-    Dtype,
-    Formula,
-    Shape,
-    Tensor,
-    Unrecorded,
-    Work,
-    broadcast,
-    operators,
-    require,
-    tensor_of,
-    total_bytes,
-)
+from trace_analyzer.analyses.work import calls
 
-BF16 = DTYPES["c10::BFloat16"]
+BF16 = calls.DTYPES["c10::BFloat16"]
 """Result type of fp8 and int8 matmuls where the call does not record it."""
 
 
-def counted(flop: float, dtype: Dtype | None, *tensors: Tensor | None) -> Work:
+def counted(flop: float, dtype: calls.Dtype | None, *tensors: calls.Tensor | None) -> calls.Work:
     """Return the work of a matmul that reads or writes each of these tensors once.
 
     Raises `Unrecorded` for unknown types and those without a compute dtype, such as complex ones: their FLOP differ.
     """
     if dtype is None or dtype.compute is None:
-        raise Unrecorded
-    return Work(flop, total_bytes(*tensors), dtype.compute)
+        raise calls.Unrecorded
+    return calls.Work(flop, calls.total_bytes(*tensors), dtype.compute)
 
 
 def product(
@@ -52,8 +37,8 @@ def product(
     reads: tuple[int, ...] = (),
     rest: int | None = None,
     types: tuple[int, ...] = (),
-    result: Dtype | None = None,
-) -> Formula:
+    result: calls.Dtype | None = None,
+) -> calls.Formula:
     """Return the formula of (..., m, k) x (..., k, n), or with ``nk`` of (..., m, k) x (n, k), transposed.
 
     ``added`` is the position of a summand, ``beta`` that of its factor (if that is 0, the summand is not read), and
@@ -62,12 +47,12 @@ def product(
     ``result``, or is a's.
     """
 
-    def formula(call: Call) -> Work:
+    def formula(call: calls.Call) -> calls.Work:
         a, b = call.tensor(left), call.tensor(right)
         inner = (1, *b.shape) if nk and len(b.shape) == 1 else b.shape
-        require(len(a.shape) > (not nk) and len(inner) > 1)
+        calls.require(len(a.shape) > (not nk) and len(inner) > 1)
         n, k = inner[-2:] if nk else inner[:-3:-1]
-        require(a.shape[-1] == k * packed and (inner[:-2] == a.shape[:-2] or (nk and len(inner) == 2)))
+        calls.require(a.shape[-1] == k * packed and (inner[:-2] == a.shape[:-2] or (nk and len(inner) == 2)))
         shape = (*a.shape[:-1], n)
         others = [call.optional(i) for i in reads]
         if added is not None and not (beta is not None and call.valued and call.value(beta) in (0, False)):
@@ -75,7 +60,7 @@ def product(
         given = [] if reads else call.given(max(left, right) + 1)
         into = [t for t in given if t.shape == shape and t.dtype]
         named = next((t for t in map(call.type_at, types) if t is not None), result or a.dtype)
-        output = into[-1] if into else Tensor(shape, named)
+        output = into[-1] if into else calls.Tensor(shape, named)
         others += [] if rest is None else [t for t in call.given(rest) if t.shape != shape]
         # A kernel converts the narrower operand to the wider type.
         dtype = b.dtype if packed == 1 and a.dtype and b.dtype and b.size > a.size else a.dtype
@@ -85,7 +70,7 @@ def product(
     return formula
 
 
-def scaled_mm(call: Call) -> Work:
+def scaled_mm(call: calls.Call) -> calls.Work:
     """Count _scaled_mm(self, mat2, scale_a, scale_b, bias, scale_result, out_dtype); it also reads the scales.
 
     Up to PyTorch 2.2, its arguments are (self, mat2, bias, out_dtype, scale_a, scale_b, ...). Scales of blocks are
@@ -93,115 +78,115 @@ def scaled_mm(call: Call) -> Work:
     """
     plain = product(types=(6, 5, 3))(call)
     scales = [_read_scales(call.optional(2), call.tensor(0)), _read_scales(call.optional(3), call.tensor(1))]
-    moved = None if plain.moved_bytes is None else plain.moved_bytes + total_bytes(*scales, call.optional(4))
-    return Work(plain.flop, moved, plain.dtype)
+    moved = None if plain.moved_bytes is None else plain.moved_bytes + calls.total_bytes(*scales, call.optional(4))
+    return calls.Work(plain.flop, moved, plain.dtype)
 
 
-def _read_scales(scales: Tensor | None, operand: Tensor) -> Tensor | None:
+def _read_scales(scales: calls.Tensor | None, operand: calls.Tensor) -> calls.Tensor | None:
     """Return the scales of an operand that are read: at most one per 32 elements of a matrix of scales."""
     if scales is None or len(scales.shape) < 2:
         return scales
-    return Tensor((min(scales.elements, max(1, operand.elements // 32)),), scales.dtype)
+    return calls.Tensor((min(scales.elements, max(1, operand.elements // 32)),), scales.dtype)
 
 
-def scaled_mm_of_lists(call: Call) -> Work:
+def scaled_mm_of_lists(call: calls.Call) -> calls.Work:
     """Count _scaled_mm_v2(self, mat2, scales, recipe, swizzle, scales, recipe, swizzle, bias, out_dtype, ...).
 
     Lists of scales are not counted, because their types are not recorded.
     """
     plain = product(types=(9,))(call)
     bias = call.optional(8)
-    moved = None if plain.moved_bytes is None else plain.moved_bytes + total_bytes(bias)
-    return Work(plain.flop, moved, plain.dtype)
+    moved = None if plain.moved_bytes is None else plain.moved_bytes + calls.total_bytes(bias)
+    return calls.Work(plain.flop, moved, plain.dtype)
 
 
-def grouped_mm(call: Call) -> Work:
+def grouped_mm(call: calls.Call) -> calls.Work:
     """Count _grouped_mm, _scaled_grouped_mm(self, mat2, [scales], offs, ...).
 
     (M, K) x (G, K, N) splits M; (G, M, K) x (K, N) splits N; (M, K) x (K, N) splits K and has G results. What is beyond
     the last offset is padding, which is not computed: so the FLOP are unknown, and the bytes are doubtful.
     """
     a, b = call.tensor(0), call.tensor(1)
-    require(len(a.shape) in (2, 3) and len(b.shape) in (2, 3) and a.shape[-1] == b.shape[-2])
+    calls.require(len(a.shape) in (2, 3) and len(b.shape) in (2, 3) and a.shape[-1] == b.shape[-2])
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
     rest = call.given(2)
     is_whole = len(a.shape) == len(b.shape) == 3
     if is_whole:
-        require(a.shape[0] == b.shape[0])
-        result: Shape = (a.shape[0], m, n)
+        calls.require(a.shape[0] == b.shape[0])
+        result: calls.Shape = (a.shape[0], m, n)
     elif len(a.shape) == len(b.shape) == 2:
-        offsets = [t for t in rest if len(t.shape) == 1 and t.dtype == INT32]
+        offsets = [t for t in rest if len(t.shape) == 1 and t.dtype == calls.INT32]
         if not offsets:
-            raise Unrecorded
+            raise calls.Unrecorded
         result = (offsets[0].shape[0], m, n)
     else:
         result = (m, n)
     out = next((t for t in map(call.type_at, (10, 7, 5, 4)) if t is not None), None)
     if out is None and a.dtype is not None:
-        out = DTYPES["c10::BFloat16"] if a.dtype.compute in ("fp8", "fp4") else a.dtype
+        out = calls.DTYPES["c10::BFloat16"] if a.dtype.compute in ("fp8", "fp4") else a.dtype
     packed = 2 if a.dtype is not None and a.dtype.compute == "fp4" else 1
-    work = counted(2.0 * prod(result) * k * packed, a.dtype, a, b, *rest, Tensor(result, out))
+    work = counted(2.0 * prod(result) * k * packed, a.dtype, a, b, *rest, calls.Tensor(result, out))
     if is_whole:
         return work
-    sure = total_bytes(Tensor(result, out)) if len(a.shape) == len(b.shape) == 2 else 0.0
+    sure = calls.total_bytes(calls.Tensor(result, out)) if len(a.shape) == len(b.shape) == 2 else 0.0
     moved = work.moved_bytes or 0.0
-    return Work(None, work.moved_bytes, work.dtype, moved - sure, least=True)
+    return calls.Work(None, work.moved_bytes, work.dtype, moved - sure, least=True)
 
 
-def _vector(left: int, right: int, added: int | None = None) -> Formula:
+def _vector(left: int, right: int, added: int | None = None) -> calls.Formula:
     """Return the formula of mv(self, vec) or addmv(self, mat, vec, beta, alpha): (m, k) x (k)."""
 
-    def formula(call: Call) -> Work:
+    def formula(call: calls.Call) -> calls.Work:
         a, b = call.tensor(left), call.tensor(right)
-        require(len(a.shape) == 2 and len(b.shape) == 1 and a.shape[1] == b.shape[0])
+        calls.require(len(a.shape) == 2 and len(b.shape) == 1 and a.shape[1] == b.shape[0])
         is_read = added is not None and not (call.valued and call.value(3) in (0, False))
         summand = call.optional(added) if added is not None and is_read else None
-        return counted(2.0 * a.elements, a.dtype, a, b, summand, Tensor((a.shape[0],), a.dtype))
+        return counted(2.0 * a.elements, a.dtype, a, b, summand, calls.Tensor((a.shape[0],), a.dtype))
 
     return formula
 
 
-def matmul(call: Call) -> Work:
+def matmul(call: calls.Call) -> calls.Work:
     """Count matmul(self, other): vectors, matrices or broadcast batches of them."""
     a, b = call.tensor(0), call.tensor(1)
-    require(len(a.shape) >= 1 and len(b.shape) >= 1)
+    calls.require(len(a.shape) >= 1 and len(b.shape) >= 1)
     left = a.shape if len(a.shape) > 1 else (1, *a.shape)
     right = b.shape if len(b.shape) > 1 else (*b.shape, 1)
-    require(left[-1] == right[-2])
-    shape = (*broadcast(left[:-2], right[:-2]), left[-2], right[-1])
-    return counted(2.0 * prod(shape) * left[-1], a.dtype, a, b, Tensor(shape, a.dtype))
+    calls.require(left[-1] == right[-2])
+    shape = (*calls.broadcast(left[:-2], right[:-2]), left[-2], right[-1])
+    return counted(2.0 * prod(shape) * left[-1], a.dtype, a, b, calls.Tensor(shape, a.dtype))
 
 
-def int4_mm(call: Call) -> Work:
+def int4_mm(call: calls.Call) -> calls.Work:
     """Count _weight_int4pack_mm(self, packed, group_size, scales): eight weights in an int32.
 
     The matmul is computed in self's type.
     """
     a, packed = call.tensor(0), call.tensor(1)
-    require(len(a.shape) == 2 and packed.dtype == INT32 and a.shape[1] > 0)
+    calls.require(len(a.shape) == 2 and packed.dtype == calls.INT32 and a.shape[1] > 0)
     n, rest = divmod(packed.elements * 8, a.shape[1])
-    require(rest == 0)
-    return counted(2.0 * a.elements * n, a.dtype, a, packed, *call.given(2), Tensor((a.shape[0], n), a.dtype))
+    calls.require(rest == 0)
+    return counted(2.0 * a.elements * n, a.dtype, a, packed, *call.given(2), calls.Tensor((a.shape[0], n), a.dtype))
 
 
-def written(call: Call) -> Work:
+def written(call: calls.Call) -> calls.Work:
     """Count cutlass_scaled_mm, dsv3_router_gemm(output, a, b, ...): a (m, k); b (k, n) or transposed (n, k)."""
     output, a, b = (call.tensor(i) for i in range(3))
-    require(len(a.shape) == len(b.shape) == len(output.shape) == 2)
+    calls.require(len(a.shape) == len(b.shape) == len(output.shape) == 2)
     m, k = a.shape
-    require(output.shape in ((m, b.shape[1]), (m, b.shape[0])) and k in b.shape)
+    calls.require(output.shape in ((m, b.shape[1]), (m, b.shape[0])) and k in b.shape)
     return counted(2.0 * output.elements * k, a.dtype, output, a, b, *call.given(3))
 
 
-def interleaved(call: Call) -> Work:
+def interleaved(call: calls.Call) -> calls.Work:
     """Count deep_gemm_fp8_fp8_bf16_nt(a, scales, b, scales, output): (m, k) x (n, k), transposed."""
     a, b, output = call.tensor(0), call.tensor(2), call.tensor(4)
-    require(len(b.shape) == 2 and bool(a.shape) and a.shape[-1] == b.shape[1])
-    require(output.elements * a.shape[-1] == a.elements * b.shape[0])
+    calls.require(len(b.shape) == 2 and bool(a.shape) and a.shape[-1] == b.shape[1])
+    calls.require(output.elements * a.shape[-1] == a.elements * b.shape[0])
     return counted(2.0 * output.elements * a.shape[-1], a.dtype, a, b, output, call.optional(1), call.optional(3))
 
 
-def with_epilogue(call: Call) -> Work:
+def with_epilogue(call: calls.Call) -> calls.Work:
     """Count quack's gemm(A, B), gemm_out(A, B, out, ...) and similar: (m, k) x (k, n), or batches of them.
 
     Each tensor is read or written once. With lists of integers (offsets, rows to gather), the work is unknown.
@@ -210,8 +195,8 @@ def with_epilogue(call: Call) -> Work:
     fits = len(first.shape) == len(second.shape) in (2, 3) and first.shape[:-2] == second.shape[:-2]
     types = {t.dtype.compute if t.dtype is not None else None for t in given}
     if not fits or first.shape[-1] != second.shape[-2] or not types <= {"fp16", "bf16", "fp32"}:
-        raise Unrecorded
-    output = tensor_of((*first.shape[:-1], second.shape[-1]), first.dtype)
+        raise calls.Unrecorded
+    output = calls.tensor_of((*first.shape[:-1], second.shape[-1]), first.dtype)
     returned = output if call.operator == "quack::gemm" else None
     return counted(2.0 * output.elements * first.shape[-1], first.dtype, *given, returned)
 
@@ -224,14 +209,14 @@ _AITER_KERNELS = (
     "bpreshuffle", "blockscale", "blockscale_bpreshuffle",
 )  # fmt: skip
 _OF_BYTES = product(nk=True, rest=2, result=BF16)
-FORMULAS: dict[str, Formula] = operators(
+FORMULAS: dict[str, calls.Formula] = calls.operators(
     ("aten", "mm bmm", product()),
     ("aten", "addmm addmm_ _addmm_activation baddbmm baddbmm_", product(1, 2, added=0, beta=3)),
     ("aten", "mv", _vector(0, 1)),
     ("aten", "addmv addmv_", _vector(1, 2, added=0)),
     ("aten", "linear _weight_int8pack_mm", product(nk=True, reads=(2,))),
     ("aten", "matmul", matmul),
-    ("aten", "_int_mm", product(result=INT32)),
+    ("aten", "_int_mm", product(result=calls.INT32)),
     ("aten", "_scaled_mm", scaled_mm),
     ("aten", "_scaled_mm_v2", scaled_mm_of_lists),
     ("aten", "_grouped_mm _scaled_grouped_mm _scaled_grouped_mm_v2", grouped_mm),

@@ -4,16 +4,13 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from trace_analyzer import errors, units
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.work import MATMUL_FORMULAS, Record, call_work
-from trace_analyzer.analyses.work.completion import with_context, within_operators
-from trace_analyzer.analyses.work.replay_matching import is_replayed
+from trace_analyzer.analyses.work import MATMUL_FORMULAS, Record, call_work, completion, replay_matching
 from trace_analyzer.catalog.kernels import arithmetic
-from trace_analyzer.errors import Note
 from trace_analyzer.frames.intervals import lookup_at
 from trace_analyzer.frames.lookups import factorize, lookup, lookup_inner, map_unique, sum_by_group
 from trace_analyzer.ingest.trace import Trace
-from trace_analyzer.units import counted
 
 INPUTS = ("input_dims", "input_types", "input_strides", "concrete_inputs")
 SHARE_COLUMNS = (
@@ -62,7 +59,7 @@ class LaunchedWork:
 
     kernels: pl.DataFrame
     shares: pl.DataFrame
-    notes: tuple[Note, ...]
+    notes: tuple[errors.Note, ...]
 
 
 def work_of_kernels(activities: pl.DataFrame, trace: Trace, host: Host, backward_links: pl.DataFrame) -> LaunchedWork:
@@ -78,14 +75,14 @@ def work_of_kernels(activities: pl.DataFrame, trace: Trace, host: Host, backward
     numbers, firsts = factorize(kernels.get_column("name"))
     names = kernels.get_column("name")[firsts].cast(pl.String)
     kernels = kernels.hstack(arithmetic(names).drop("name")[numbers])
-    launched = kernels.filter(~is_replayed(kernels))
+    launched = kernels.filter(~replay_matching.is_replayed(kernels))
     inputs = recorded_inputs(trace)
-    calls = with_context(_calls(launched, inputs), host, inputs, backward_links)
+    calls = completion.with_context(_calls(launched, inputs), host, inputs, backward_links)
     own, notes = _works(calls)
     shares = _shares(own)
     outer = _outer_calls(launched, shares, host, inputs)
     if outer.height:
-        outer_shares = _shares(_works(with_context(outer, host, inputs, backward_links))[0])
+        outer_shares = _shares(_works(completion.with_context(outer, host, inputs, backward_links))[0])
         outer_shares = outer_shares.with_columns(
             pl.when(pl.col("work_from") == "call").then(pl.lit("outer-call")).otherwise("work_from").alias("work_from")
         )
@@ -181,7 +178,7 @@ def _calls(kernels: pl.DataFrame, inputs: pl.DataFrame) -> pl.DataFrame:
     return calls.hstack(map_unique(calls.select("input_types", "name"), sizes))
 
 
-def _works(calls: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Note, ...]]:
+def _works(calls: pl.DataFrame) -> tuple[pl.DataFrame, tuple[errors.Note, ...]]:
     """Return calls with their work, and a note per kind of damage with its number of kernels."""
     numbers, firsts = factorize(*calls.select(_CALL))
     counts = sum_by_group(numbers, pl.ones(calls.height, eager=True), firsts.len())
@@ -200,10 +197,10 @@ def _works(calls: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Note, ...]]:
     ).with_columns((pl.col("known") & pl.col("operator").is_in(list(MATMUL_FORMULAS))).alias("is_matmul"))
     problems = known.drop_nulls("problem").group_by("problem").agg(pl.col("kernels").sum()).sort("problem")
     notes = tuple(
-        Note(
+        errors.Note(
             "damaged-operator-inputs",
             "info",
-            f"FLOP and bytes of {counted(count, 'kernel')} are unknown: their operators were recorded with {problem}",
+            f"FLOP and bytes of {units.counted(count, 'kernel')} are unknown: their operators were recorded with {problem}",
             count,
         )
         for problem, count in problems.iter_rows()
@@ -292,7 +289,7 @@ def _outer_calls(kernels: pl.DataFrame, shares: pl.DataFrame, host: Host, inputs
     needy = kernels.filter(_multiplies()).join(known, on="activity_id", how="anti")
     if needy.is_empty():
         return _calls(kernels.clear(), inputs)
-    around, spans = within_operators(needy, host, MATMUL_FORMULAS)
+    around, spans = completion.within_operators(needy, host, MATMUL_FORMULAS)
     launches = pl.col("launch_thread").alias("thread_id"), pl.col("launch_start_ns").alias("start_ns")
     done = kernels.join(known, on="activity_id", how="semi").select(*launches).drop_nulls()
     free = _without_launches(spans.join(around, on="outer_id", how="semi"), done)

@@ -13,14 +13,13 @@ from typing import Any
 
 import polars as pl
 
-from trace_analyzer import units
+from trace_analyzer import sections, units
 from trace_analyzer.analyses.chart_data import named_events
 from trace_analyzer.render.declared import DeclaredSection, LaidColumn, laid_column, section_rows
 from trace_analyzer.render.html.tracks import device_labels
 from trace_analyzer.render.layout import column_widths
 from trace_analyzer.render.names import distinguishing_arguments, short_name
 from trace_analyzer.report import DeviceReport, Report
-from trace_analyzer.sections import Longest, Section, Shown
 from trace_analyzer.vocabulary import ACTIVITIES, GROUPS, Group, label
 
 KINDS: Mapping[str, Group] = {**GROUPS, **ACTIVITIES}
@@ -279,14 +278,14 @@ def declared_listing(declared: DeclaredSection) -> Listing:
     return listing(f"declared-{declared.key}", declared.section.title, declared.columns, declared.rows, declared.total)
 
 
-def section_listing(report: Report, section: Section, rows: pl.DataFrame | None = None) -> Listing:
+def section_listing(report: Report, section: sections.Section, rows: pl.DataFrame | None = None) -> Listing:
     """Return the top rows of the section's table, or of ``rows``, as declared; a row leads to its declared place."""
     rows = section_rows(section, report.tables[section.table] if rows is None else rows)
     if "device" in rows.columns:
         rows = rows.with_columns(_device_column(report))
     shown = [
         each for each in section.show
-        if isinstance(each, Shown) and each.page and each.column in rows.columns
+        if isinstance(each, sections.Shown) and each.page and each.column in rows.columns
         and not (each.unless_zero and rows.get_column(each.column).eq(0).all())
     ]  # fmt: skip
     rows = _led(report, section.place, rows).with_columns(
@@ -318,8 +317,8 @@ def device_rows(report: Report, device: DeviceReport, rows: pl.DataFrame) -> pl.
     return rows.with_columns(pl.lit(codes.first(), pl.Int64).alias("device"))
 
 
-def _led(report: Report, place: tuple[str, str] | Longest, rows: pl.DataFrame) -> pl.DataFrame:
-    if not isinstance(place, Longest):
+def _led(report: Report, place: tuple[str, str] | sections.Longest, rows: pl.DataFrame) -> pl.DataFrame:
+    if not isinstance(place, sections.Longest):
         return rows.rename({old: new for old, new in zip(place, ("start_ns", "end_ns"), strict=True) if old != new})
     events, keys = report.tables[place.table], list(place.keys)
     if place.kind:

@@ -13,11 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from trace_analyzer.render.charts import palette
+from trace_analyzer.render import charts, names
+from trace_analyzer.render.html import timeline, tracks
 from trace_analyzer.render.html.codec import Model, column, constant, data_source, document, glyphs
-from trace_analyzer.render.html.timeline import TimelineColumns
-from trace_analyzer.render.html.tracks import MODULE_PREFIX, packages
-from trace_analyzer.render.names import frame_label, short_name
 from trace_analyzer.report import Report
 from trace_analyzer.sections import Axis, Boxes, Chart, Flame, Labels, LineMark, Mark, Points, Strokes
 from trace_analyzer.vocabulary import PARTS, WORK
@@ -88,7 +86,7 @@ def _axis(axis: Axis) -> Model:
 
 def _variable(colour: str) -> str:
     """Return the CSS variable of a colour, without its dashes; that of other kernels for a group without a colour."""
-    return colour if colour in palette() else "k-other"
+    return colour if colour in charts.palette() else "k-other"
 
 
 def _glyph(kind: str, colour: str, **attributes: Any) -> Model:
@@ -96,7 +94,7 @@ def _glyph(kind: str, colour: str, **attributes: Any) -> Model:
 
 
 def _fill(colour: str) -> str:
-    return palette()[_variable(colour)]
+    return charts.palette()[_variable(colour)]
 
 
 def _drawn(mark: Mark) -> Iterator[tuple[Model, Sequence[str]]]:
@@ -164,7 +162,7 @@ def _extra(mark: Boxes | Points, chosen: npt.NDArray[np.int64]) -> dict[str, Any
     return texts | {name: np.asarray(values, float)[chosen] for name, values in spans.items()}
 
 
-def timeline_figures(report: Report, columns: TimelineColumns) -> tuple[Model, ...]:
+def timeline_figures(report: Report, columns: timeline.TimelineColumns) -> tuple[Model, ...]:
     """Return empty figures over the whole trace, from top to bottom; only the overview has data.
 
     They share the time axis.
@@ -184,7 +182,7 @@ def busy_bins(report: Report, span_ns: int) -> npt.NDArray[np.float64]:
     return share / partition.get_column("device").n_unique()
 
 
-def host_bins(columns: TimelineColumns, span_ns: int) -> npt.NDArray[np.float64]:
+def host_bins(columns: timeline.TimelineColumns, span_ns: int) -> npt.NDArray[np.float64]:
     """Return the bins of the first thread's outermost operators, for a trace without device work."""
     rows = next((track.rows for track in columns.tracks if track.family == "operators"), ((0, 0),))
     operators = (
@@ -303,14 +301,14 @@ def _label(name: str) -> str:
     """Return the text of a box: a module's class, a function with its file, a kernel's name or a cause's label."""
     if name in PARTS:
         return PARTS[name].label
-    return frame_label(name) or short_name(name.removeprefix(MODULE_PREFIX))
+    return names.frame_label(name) or names.short_name(name.removeprefix(tracks.MODULE_PREFIX))
 
 
 def _nodes(report: Report, tree: pl.DataFrame) -> pl.DataFrame:
     """Return the nodes with most time; a caller has at least the time of each callee, so it comes first."""
     kept = tree.sort("value_ns", "node_id", descending=[True, False]).head(MOST_NODES).with_row_index("place")
     places = kept.select(parent_id=pl.col("node_id"), caller=pl.col("place").cast(pl.Int64))
-    python = packages(report).kinds.select(frame="name", of_package=pl.format("k-{}", "kind"))
+    python = tracks.packages(report).kinds.select(frame="name", of_package=pl.format("k-{}", "kind"))
     groups = (
         report.tables["activities"]
         .select(

@@ -10,11 +10,9 @@ import polars as pl
 from markupsafe import Markup
 
 from trace_analyzer.documents import Chapter, Document
-from trace_analyzer.ranks import lateness
-from trace_analyzer.ranks.files import SUFFIX, is_remote, stem
+from trace_analyzer.ranks import files, lateness
 from trace_analyzer.ranks.job import JobReport, Rank
-from trace_analyzer.render.html import codec
-from trace_analyzer.render.html.shell import document_page, environment
+from trace_analyzer.render.html import codec, shell
 from trace_analyzer.units import count, counted
 from trace_analyzer.vocabulary import REGIMES
 
@@ -24,9 +22,9 @@ def page(report: JobReport, document: Document, folder: Path) -> str:
     ranks = [rank for rank in report.ranks if rank.rank is not None and rank.status in ("ok", "cut")]
     steps = lateness.drawn_steps(report.by_step, len(ranks))
     if not ranks or not steps:
-        return document_page(document)
+        return shell.document_page(document)
     rows = lateness.drawn_collectives(report.rows, steps, report.by_step)
-    template: Any = environment().get_template("ranks.html.j2").module
+    template: Any = shell.environment().get_template("ranks.html.j2").module
     keys = [(key, REGIMES[key].label) for key in _regimes(report) if key in REGIMES]
     drawn = (
         Chapter("map", "Ranks by steps", [Markup(template.heat_map(keys))]),
@@ -37,7 +35,7 @@ def page(report: JobReport, document: Document, folder: Path) -> str:
     place = next(n for n, chapter in enumerate(document.chapters) if chapter.key == "ranks")
     chapters = (*document.chapters[:place], *drawn, *document.chapters[place:])
     data = {"job": _data(report, ranks, steps, rows, folder)}
-    return document_page(replace(document, chapters=chapters), scripts=["ranks.js"], data=data)
+    return shell.document_page(replace(document, chapters=chapters), scripts=["ranks.js"], data=data)
 
 
 def _regimes(report: JobReport) -> list[str]:
@@ -90,9 +88,9 @@ def _data(report: JobReport, ranks: list[Rank], steps: list[int | None], rows: p
 
 def _link(path: str, folder: Path) -> str | None:
     """Return the report next to a rank's trace, relative to the page; None where it is missing."""
-    if is_remote(path):
+    if files.is_remote(path):
         return None
-    report = Path(f"{path.removesuffix(SUFFIX) if path.endswith(SUFFIX) else stem(path)}.report.html")
+    report = Path(f"{path.removesuffix(files.SUFFIX) if path.endswith(files.SUFFIX) else files.stem(path)}.report.html")
     if not report.is_file():
         return None
     try:

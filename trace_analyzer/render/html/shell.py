@@ -13,18 +13,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
 
-from trace_analyzer import units
+from trace_analyzer import installation, sections, units
 from trace_analyzer.catalog import document
 from trace_analyzer.documents import Chapter, Document, Figure, FlameFigure
-from trace_analyzer.installation import GENERATOR, tool_version
-from trace_analyzer.render import phrasing, row_phrases
-from trace_analyzer.render.charts import palette_css
-from trace_analyzer.render.html import codec
+from trace_analyzer.render import charts, phrasing, row_phrases
+from trace_analyzer.render.html import codec, figures
 from trace_analyzer.render.html.cells import KINDS, MANY, NAMES, SHOWN_ROWS
 from trace_analyzer.render.html.codec import bokeh_library, inert
-from trace_analyzer.render.html.figures import Drawing, drawing
 from trace_analyzer.render.row_phrases import predicted_arrow, saves_at_most
-from trace_analyzer.sections import Flame
 from trace_analyzer.vocabulary import PARTS, REGIMES, RUN_AHEAD_STATES, STATUSES, UNKNOWN_PARTS, Term, by_key, phrase
 
 MODULES = ("common.js", "flame.js", "plots.js")
@@ -77,9 +73,9 @@ Laid = list[tuple[Chapter, list[tuple[object, str, str]]]]
 """Chapters with their pieces, each with the name of its type and its key."""
 
 
-def laid_out(chapters: Iterable[Chapter]) -> tuple[Laid, dict[str, Drawing]]:
+def laid_out(chapters: Iterable[Chapter]) -> tuple[Laid, dict[str, figures.Drawing]]:
     """Return the chapters that have anything to show, and the charts by key."""
-    drawn: dict[str, Drawing] = {}
+    drawn: dict[str, figures.Drawing] = {}
     laid: Laid = []
     for chapter in chapters:
         pieces: list[tuple[object, str, str]] = []
@@ -89,7 +85,7 @@ def laid_out(chapters: Iterable[Chapter]) -> tuple[Laid, dict[str, Drawing]]:
                 if (chart := piece.chart()) is None:
                     continue
                 key = piece.key or key
-                drawn[key] = drawing(key, chart)
+                drawn[key] = figures.drawing(key, chart)
             pieces.append((piece, type(piece).__name__, key))
         if pieces:
             laid.append((chapter, pieces))
@@ -105,10 +101,10 @@ def shell(title: str) -> dict[str, object]:
     """Return what every page's template needs: the title, styles, and the scripts that work without data."""
     return {
         "title": title,
-        "generator": GENERATOR,
-        "version": tool_version(),
+        "generator": installation.GENERATOR,
+        "version": installation.tool_version(),
         "style": Markup(
-            palette_css()
+            charts.palette_css()
             + "\n"
             + asset("style.css").replace("/* columns */", "\n".join(map(_COLUMN.format, range(1, 19))))
         ),
@@ -138,12 +134,12 @@ def bokeh() -> str:
     return codec.deflated(bokeh_library().encode())
 
 
-def plots_json(drawn: Mapping[str, Drawing]) -> Markup:
+def plots_json(drawn: Mapping[str, figures.Drawing]) -> Markup:
     """Return Bokeh's documents by plot; each is embedded separately, so their ids must differ."""
     return Markup(htmlsafe_json_dumps({name: plot.document for name, plot in drawn.items()}))
 
 
-def flame_payload(drawn: Sequence[Flame]) -> str:
+def flame_payload(drawn: Sequence[sections.Flame]) -> str:
     """Return flame graphs as text for the page's script."""
     nodes = pl.concat([flame.nodes for flame in drawn])
     header = {"flames": [[flame.key, flame.title, flame.nodes.height, flame.left_out, flame.unit] for flame in drawn]}

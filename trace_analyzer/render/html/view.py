@@ -13,26 +13,14 @@ import polars as pl
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
 
-from trace_analyzer import units
+from trace_analyzer import registry, run_metadata, sections, units
 from trace_analyzer.analyses.chart_data import longest_intervals
-from trace_analyzer.catalog.fixes import HEADINGS, pages
-from trace_analyzer.catalog.kernels import bucket_keys, line_label
+from trace_analyzer.catalog import fixes, kernels
 from trace_analyzer.documents import Chapter, Figure
 from trace_analyzer.json_types import DeviceIndex, field_docs
-from trace_analyzer.registry import SECTIONS
-from trace_analyzer.render import phrasing
-from trace_analyzer.render.charts import CHARTS
+from trace_analyzer.render import charts, phrasing
 from trace_analyzer.render.declared import dataclass_rows, declared_sections
-from trace_analyzer.render.html.cells import (
-    KINDS,
-    Listing,
-    Span,
-    declared_listing,
-    device_rows,
-    pieces_beside,
-    section_listing,
-)
-from trace_analyzer.render.html.codec import Model, document
+from trace_analyzer.render.html import cells, codec, timeline
 from trace_analyzer.render.html.figures import flames, timeline_figures
 from trace_analyzer.render.html.shell import (
     MODULES,
@@ -44,15 +32,6 @@ from trace_analyzer.render.html.shell import (
     plots_json,
     scoped,
     shell,
-)
-from trace_analyzer.render.html.timeline import TimelineColumns, payload, thinned_columns, timeline_columns
-from trace_analyzer.render.phrasing import (
-    alone,
-    check_value,
-    evidence_label,
-    evidence_value,
-    measured_roofs,
-    withheld_metrics,
 )
 from trace_analyzer.report import (
     BucketTime,
@@ -67,8 +46,6 @@ from trace_analyzer.report import (
 from trace_analyzer.report.devices import BUCKETS_SECTION, DEVICES_SECTION, GROUPS_SECTION, overview
 from trace_analyzer.report.summaries import is_recording_worth_a_line, main_thread_parts, part_shares, step_strips
 from trace_analyzer.report.verdicts import BLAME_SECTION
-from trace_analyzer.run_metadata import RunMetadata
-from trace_analyzer.sections import Section
 from trace_analyzer.vocabulary import PARTS, WORK, Term, check_label, part_term
 
 GRAVITY: tuple[CheckStatus, ...] = ("ok", "warn", "fail")
@@ -82,7 +59,7 @@ class Share:
     word: Term
     ns: int
     ratio: float
-    span: Span | None = None
+    span: cells.Span | None = None
 
 
 @dataclass(frozen=True)
@@ -111,7 +88,7 @@ class StepRow:
     """Hold one step on the strip; ``ratio`` is its share of the strip's length."""
 
     step: StepReport
-    span: Span
+    span: cells.Span
     ratio: float
 
 
@@ -136,7 +113,8 @@ def view(report: Report, *, compact: bool = False) -> View:
         partition=shares(report.verdict.parts_ns, _part_spans(report)) or shares(main_thread_parts(report)),
         debiased=_debiased(report.verdict),
         evidence=tuple(
-            Fact(units.capitalized(evidence_label(e)), evidence_value(e), e.why) for e in report.verdict.evidence
+            Fact(units.capitalized(phrasing.evidence_label(e)), phrasing.evidence_value(e), e.why)
+            for e in report.verdict.evidence
         ),
         steps=tuple(_strip(device, steps) for device, steps in step_strips(report.steps)),
         trust=_trust(report),
@@ -148,27 +126,29 @@ def view(report: Report, *, compact: bool = False) -> View:
 def _chapters(report: Report) -> tuple[Chapter, ...]:
     """Return the parts below the timeline in reading order; one without pieces is left out."""
 
-    def listed(*keys: str) -> list[Listing]:
-        return [section_listing(report, SECTIONS[key]) for key in keys]
+    def listed(*keys: str) -> list[cells.Listing]:
+        return [cells.section_listing(report, registry.SECTIONS[key]) for key in keys]
 
-    def filled(*keys: str) -> list[Listing]:
+    def filled(*keys: str) -> list[cells.Listing]:
         return [each for each in listed(*keys) if each.rows]
 
-    def of_devices(*keys: str) -> list[Listing]:  # also without rows: they then tell what to record
+    def of_devices(*keys: str) -> list[cells.Listing]:  # also without rows: they then tell what to record
         return listed(*keys) if report.devices else []
 
-    def of_judged(section: Section, rows: Callable[[DeviceReport], Sequence[BucketTime | GroupTime]]) -> list[Listing]:
+    def of_judged(
+        section: sections.Section, rows: Callable[[DeviceReport], Sequence[BucketTime | GroupTime]]
+    ) -> list[cells.Listing]:
         return [
-            section_listing(report, section, device_rows(report, each, dataclass_rows(rows(each))))
+            cells.section_listing(report, section, cells.device_rows(report, each, dataclass_rows(rows(each))))
             for each in judged
             if rows(each)
         ]
 
     judged = [device for device in report.devices if device.index == report.verdict.device]
-    measured = next(filter(None, map(measured_roofs, judged)), "")
+    measured = next(filter(None, map(phrasing.measured_roofs, judged)), "")
     has_roofs = report.tables["roofline"].get_column("roof_ratio").count()
     has_gaps = report.tables["gaps"].height
-    blame = [section_listing(report, BLAME_SECTION, dataclass_rows(report.blame))] if report.blame else []
+    blame = [cells.section_listing(report, BLAME_SECTION, dataclass_rows(report.blame))] if report.blame else []
     return (
         Chapter(
             "kernels",
@@ -213,18 +193,18 @@ def _chapters(report: Report) -> tuple[Chapter, ...]:
         Chapter("modules", "Time by module", of_devices("modules"), short="Modules"),
         Chapter("operators", "Where CPU time goes", listed("operators"), short="Operators"),
         *(
-            Chapter(f"declared-{shown.key}", shown.section.title, [declared_listing(shown)], shown.section.doc)
+            Chapter(f"declared-{shown.key}", shown.section.title, [cells.declared_listing(shown)], shown.section.doc)
             for shown in declared_sections(report)
         ),
         Chapter("devices", "Devices", _devices(report)),
     )
 
 
-def _devices(report: Report) -> Sequence[Listing]:
-    rows = [device_rows(report, device, pl.DataFrame([overview(device)])) for device in report.devices]
+def _devices(report: Report) -> Sequence[cells.Listing]:
+    rows = [cells.device_rows(report, device, pl.DataFrame([overview(device)])) for device in report.devices]
     if not rows:
         return ()
-    return pieces_beside(section_listing(report, DEVICES_SECTION, pl.concat(rows, how="vertical_relaxed")))
+    return cells.pieces_beside(cells.section_listing(report, DEVICES_SECTION, pl.concat(rows, how="vertical_relaxed")))
 
 
 _INSTANT = "A tap leads to what ran then, or to what had emptied the queue."
@@ -247,23 +227,25 @@ _FIGURES = {
 
 
 def _figure(report: Report, key: str) -> Figure:
-    return Figure(*_FIGURES[key], partial(CHARTS[key], report), key, is_wide=False)
+    return Figure(*_FIGURES[key], partial(charts.CHARTS[key], report), key, is_wide=False)
 
 
 def _roofline(report: Report, judged: Sequence[DeviceReport]) -> Figure:
     """Return the roofline with a caption that names the measured lines."""
     known = next((device.attained for device in judged if device.attained and device.attained.roofs), None)
     source = (
-        "measured by analyze calibrate" if known and alone(known) else "the datasheet's, and dashed what was measured"
+        "measured by analyze calibrate"
+        if known and phrasing.alone(known)
+        else "the datasheet's, and dashed what was measured"
     )
     caption = (
         "Achieved FLOP/s of each kernel of known work against its FLOP per byte; the lines are what the device can"
         f" do{f': {source}' if known else ''}. A tap on a point leads to the longest kernel on the timeline."
     )
-    return Figure("Roofline", caption, partial(CHARTS["roofline"], report), "roofline")
+    return Figure("Roofline", caption, partial(charts.CHARTS["roofline"], report), "roofline")
 
 
-def shares(parts_ns: Mapping[str, int], spans: Mapping[str, Span] | None = None) -> tuple[Share, ...]:
+def shares(parts_ns: Mapping[str, int], spans: Mapping[str, cells.Span] | None = None) -> tuple[Share, ...]:
     """Return a partition as shares of its sum: work in a fixed order, then idle time, largest cause first."""
     # Work has a fixed place in the bar; stable sorting keeps the order of idle time.
     parts = sorted(part_shares(parts_ns), key=lambda share: WORK.index(share.part) if share.part in WORK else len(WORK))
@@ -273,16 +255,16 @@ def shares(parts_ns: Mapping[str, int], spans: Mapping[str, Span] | None = None)
     )
 
 
-def _part_spans(report: Report) -> dict[str, Span]:
+def _part_spans(report: Report) -> dict[str, cells.Span]:
     """Return the longest interval of each part of the judged device."""
     labels = report.tables["devices"].select("device", "label").iter_rows()
     judged = [code for code, label in labels if label == str(report.verdict.device)]
     places = longest_intervals(report.tables["partition"].filter(pl.col("device").is_in(judged)), ["part"])
-    return {part: Span(start, end) for part, start, end in places.iter_rows()}
+    return {part: cells.Span(start, end) for part, start, end in places.iter_rows()}
 
 
 def _strip(device: DeviceIndex, steps: Iterable[tuple[StepReport, float]]) -> tuple[str, tuple[StepRow, ...]]:
-    rows = (StepRow(step, Span(step.start_ns, step.start_ns + step.duration_ns), ratio) for step, ratio in steps)
+    rows = (StepRow(step, cells.Span(step.start_ns, step.start_ns + step.duration_ns), ratio) for step, ratio in steps)
     return f"GPU {device}", tuple(rows)
 
 
@@ -298,10 +280,10 @@ def _trust(report: Report) -> tuple[CheckRow, ...]:
         CheckRow(
             check.status,
             units.capitalized(check_label(check.name)),
-            check_value(check),
+            phrasing.check_value(check),
             check.meaning,
             f"GPU {check.device}" if check.device is not None and len(report.devices) > 1 else "",
-            withheld_metrics(check),
+            phrasing.withheld_metrics(check),
         )
         for check in sorted(report.trust, key=lambda check: -GRAVITY.index(check.status))
     )
@@ -310,7 +292,7 @@ def _trust(report: Report) -> tuple[CheckRow, ...]:
 def _settings(trace: TraceInfo) -> tuple[Fact, ...]:
     if trace.settings is None:
         return ()
-    known = ((name, doc, getattr(trace.settings, name)) for name, doc in field_docs(RunMetadata).items())
+    known = ((name, doc, getattr(trace.settings, name)) for name, doc in field_docs(run_metadata.RunMetadata).items())
     return tuple(
         Fact(_setting_title(name), _setting_value(name, value), doc.replace("`", ""))
         for name, doc, value in known
@@ -383,16 +365,16 @@ def page(report: Report, command: str = "", *, compact: bool = False, max_mb: fl
 
     A page that would exceed ``max_mb`` leaves out the smallest sufficient part of the timeline.
     """
-    columns = timeline_columns(report)
-    data = payload(columns)
+    columns = timeline.timeline_columns(report)
+    data = timeline.payload(columns)
     text = _page(report, columns, data, command, compact)
     if max_mb is None or (size := len(text.encode())) <= max_mb * 1e6:
         return text
-    thinner = thinned_columns(report, int(max_mb * 1e6) - (size - len(data)) - _LEFT_OUT_BYTES)
-    return _page(report, thinner, payload(thinner), command, compact)
+    thinner = timeline.thinned_columns(report, int(max_mb * 1e6) - (size - len(data)) - _LEFT_OUT_BYTES)
+    return _page(report, thinner, timeline.payload(thinner), command, compact)
 
 
-def _page(report: Report, columns: TimelineColumns, data: str, command: str, compact: bool) -> str:
+def _page(report: Report, columns: timeline.TimelineColumns, data: str, command: str, compact: bool) -> str:
     shown = view(report, compact=compact)
     has_events = bool(columns.events.height)
     present = set(columns.events.get_column("kind").unique())
@@ -414,11 +396,11 @@ def _page(report: Report, columns: TimelineColumns, data: str, command: str, com
             figures=_embedded(timeline_figures(report, columns)),
             plots=plots_json(drawn),
             drawn=drawn,
-            words={key: line_label(key) for key in (*KINDS, *bucket_keys(), *PARTS)},
+            words={key: kernels.line_label(key) for key in (*cells.KINDS, *kernels.bucket_keys(), *PARTS)},
             has_events=has_events,
             curves=columns.curve_kinds,
             left_out=columns.left_out,
-            kinds=[kind for kind in KINDS if kind in present],
+            kinds=[kind for kind in cells.KINDS if kind in present],
             idle_kinds=[part for part in PARTS if f"idle-{part}" in present],
             path_kinds=[part for part in PARTS if f"path-{part}" in present and f"idle-{part}" not in present],
             flames=burning,
@@ -438,10 +420,10 @@ def _advice_docs() -> Mapping[str, Markup]:
     return {
         fix_id: Markup().join(
             Markup("<h4>{}</h4>{}").format(heading, _html(page["sections"][heading]))
-            for heading in HEADINGS
+            for heading in fixes.HEADINGS
             if heading != "Code" and heading in page["sections"]
         )
-        for fix_id, page in pages().items()
+        for fix_id, page in fixes.pages().items()
     }
 
 
@@ -468,9 +450,9 @@ def frame(page_html: str) -> str:
     )
 
 
-def _embedded(figures: Sequence[Model]) -> Markup:
+def _embedded(figures: Sequence[codec.Model]) -> Markup:
     """Return Bokeh's document and the container of each figure, as JSON for ``Bokeh.embed.embed_items``."""
-    written = document(figures, "p")
+    written = codec.document(figures, "p")
     places = {root["id"]: f"figure-{root['attributes']['name']}" for root in written["roots"]}
     items = [{"docid": "timeline", "roots": places, "root_ids": list(places)}]
     return Markup(htmlsafe_json_dumps({"documents": {"timeline": written}, "items": items}))
