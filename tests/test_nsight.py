@@ -75,9 +75,13 @@ def facts(report: Report) -> tuple[object, ...]:
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("sample", sorted(path.name for path in SAMPLES.glob("synthetic_*.json.gz")))
-def test_a_kineto_trace_as_an_export_has_the_same_tables_and_report(sample: str, tmp_path: Path) -> None:
-    kineto = load(without_more(SAMPLES / sample))
+@pytest.mark.parametrize(
+    "path",
+    [*sorted(SAMPLES.glob("synthetic_*.json.gz")), *CORPUS.glob("h100_[bq]*.json.gz")],
+    ids=lambda path: path.name,
+)
+def test_a_kineto_trace_as_an_export_has_the_same_tables_and_report(path: Path, tmp_path: Path) -> None:
+    kineto = load(without_more(path))
     nsight = load(exported(kineto).write(tmp_path / "a.sqlite"))
     for name, columns in (("device_events", WORK), ("sync_events", (*PLACES, "device", "stream"))):
         ours, theirs = (in_words(getattr(trace, name).select(columns)) for trace in (nsight, kineto))
