@@ -50,11 +50,14 @@ def headline(device: DeviceMemory) -> str:
     """Return who holds the peak, in a sentence."""
     of = f" of {size(device.reserved_at_peak_bytes)} reserved" if _is_possible(device) else ""
     peak = f"Peak {size(device.peak_bytes)}{of}"
-    known = [h for h in device.held_by("category") if h.key not in _NOBODY]
+    categories = device.held_by("category")
+    known = [h for h in categories if h.key not in _NOBODY]
     lines = [h for h in device.held_by("line") if h.key not in _NOBODY]
     if not device.peak_bytes:
         return f"{peak}."
     parts = []
+    if categories[0].key == BEFORE:
+        parts.append(f"{size(categories[0].bytes)} ({percent(device.ratio_of(categories[0]))}) {BEFORE}")
     if known:
         parts.append(f"{known[0].key} hold {size(known[0].bytes)} ({percent(device.ratio_of(known[0]))})")
     if lines:
