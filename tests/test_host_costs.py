@@ -5,6 +5,7 @@ from typing import Any
 import polars as pl
 import pytest
 from kineto import Event, analysed, annotation, call, copy, launch, launched, loaded, op, overhead, python, rows
+from test_advice import NCCL
 from test_verdict import parts_of
 
 from trace_analyzer import errors, verdict
@@ -347,7 +348,23 @@ def test_a_measured_step_that_is_no_shorter_takes_nothing() -> None:
 
 def test_what_the_cpu_s_idle_time_cannot_explain_is_reported() -> None:
     estimate = unbiased(analysed(steps(), measured_step_ms=0.01))
-    assert "is not idle time caused by the CPU" in estimate.why
+    assert "is more than the CPU's idle time explains" in estimate.why
+
+
+@pytest.mark.parametrize(("ranks", "regime"), [(8, "compute-bound"), (1, "communication-bound")])
+def test_what_else_recording_took_may_be_waiting_for_peers(ranks: int, regime: str) -> None:
+    """Of 100 us a step, a collective of microseconds takes 60; without the profiler a step takes 50: peers were late."""
+    reduce = {"Collective name": "allreduce", "In msg nelems": 1_000, "dtype": "Float", "Group size": ranks}
+    events = [
+        [annotation(f"ProfilerStep#{n}", t, 99), op("aten::mm", t + 1, 8), op("record_param_comms", t + 11, 9, **reduce),
+         launched(GEMM, t + 3, t + 9, 30, 2 * n + 1), launched(NCCL, t + 13, t + 39, 60, 2 * n + 2)]
+        for n, t in enumerate(range(0, 1_200, 100))
+    ]  # fmt: skip
+    report = analysed(events, measured_step_ms=0.050)
+    assert analysed(events).verdict.regime == "communication-bound"
+    assert (report.verdict.regime, report.verdict.levers) == (regime, ())
+    assert ("may be waiting for peers" in unbiased(report).why) == (ranks > 1)
+    assert all(item.predicted is None for item in report.advice), "the replay knows no such step"
 
 
 def test_a_measured_step_needs_steps() -> None:

@@ -215,18 +215,25 @@ def window_findings(
     one = spans.with_columns(pl.lit(0, dtype=pl.UInt32).alias("window"))
     idle, queue = (where_equal(frame, "device", judged.device) for frame in (sources.idle_causes, sources.queue))
     rated = filter_inside(where_equal(sources.rated, "device", judged.device), "start_ns", spans, ["device"])
+    parts, device = ordered(window_parts.select("part", "time_ns"), PARTS), device_findings[judged.device]
+    recording = _recordings(sources, one, {0: (sum(lengths), count)}).get(0)
     return Findings(
-        device=device_findings[judged.device],
+        device=device,
         window=window,
-        parts_ns=ordered(window_parts.select("part", "time_ns"), PARTS),
+        parts_ns=parts,
         cold_gap_ns=ns_in_windows(sources.cold_idle, one).get(0, 0),
-        recording=_recordings(sources, one, {0: (sum(lengths), count)}).get(0),
+        recording=recording and recording.with_waits(_waits_ns(device, parts)),
         waiting_depth=_waiting_depth(idle, queue, spans),
         bounds=bound_shares(roofline.bound_table(rated)),
-        left_out=_left_out(judged, device_findings[judged.device], window_parts, sources),
+        left_out=_left_out(judged, device, window_parts, sources),
         steps_ns=tuple(step_parts.get((judged.device, index), {}) for index in window.steps),
         loading_behind_waits_ns=ns_in_windows(sources.loading_behind_waits, one).get(0, 0),
     )
+
+
+def _waits_ns(device: DeviceFindings, parts_ns: Mapping[str, int]) -> int:
+    """Return the time of a partition that may be waiting for other ranks."""
+    return round((device.peer_wait_ratio or 0.0) * parts_ns.get("communication", 0))
 
 
 def _left_out(judged: Judged, device: DeviceFindings, parts: pl.DataFrame, sources: WindowSources) -> LeftOut | None:
@@ -286,9 +293,9 @@ def step_findings(
             Findings(
                 device=device_findings[device],
                 window=Window("step", ((start, end),), (index,)),
-                parts_ns=step_parts.get((device, index), {}),
+                parts_ns=(parts := step_parts.get((device, index), {})),
                 cold_gap_ns=cold.get(window, 0),
-                recording=recordings.get(window),
+                recording=(own := recordings.get(window)) and own.with_waits(_waits_ns(device_findings[device], parts)),
                 waiting_depth=None,
                 bounds=tuple(bounds.get(window, ())),
                 loading_behind_waits_ns=loading.get(window, 0),

@@ -37,6 +37,7 @@ from trace_analyzer.analyses.communication import with_exposed
 from trace_analyzer.catalog.devices import interconnects_of
 from trace_analyzer.catalog.event_names import TO_HOST, TO_PEER, WITHIN_DEVICE, copy_direction
 from trace_analyzer.catalog.kernels import function_name
+from trace_analyzer.report.summaries import judged_parts
 from trace_analyzer.units import NS_PER_S, bandwidth, percent, size
 
 _COMPUTES = ("compute", "memory", "latency", "other")
@@ -51,7 +52,7 @@ def _part_of(context: AdviceContext, part: str, hides: Sequence[str], why: str) 
     rows = context.within.activities.filter(pl.col("bound") == part)
     if rows.is_empty():
         return None
-    parts = context.verdict.parts_ns
+    parts = judged_parts(context.verdict)
     hiding_ns = held_ns(context, rows.with_columns(end_ns_of()), hides)
     saves = min(parts.get(part, 0), sum(parts.get(other, 0) for other in hides) - hiding_ns)
     if saves <= 0:
@@ -84,7 +85,7 @@ def overlap(context: AdviceContext) -> Opportunity | None:
     where = partial(largest_names, exposed, pl.coalesce("collective", KERNEL), pl.col("exposed_ns"))
     case = "exchange" if where().startswith(("all_to_all", "send", "recv")) else _sharded(context, exposed)
     place = longest(exposed.head(1), pl.col("duration_ns"))
-    why = opportunity.why + _waiting(context, context.verdict.parts_ns["communication"])
+    why = opportunity.why + _waiting(context, judged_parts(context.verdict)["communication"])
     return replace(opportunity, why=why, where=where, place=place, case=case)
 
 

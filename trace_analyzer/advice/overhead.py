@@ -40,6 +40,7 @@ from trace_analyzer.catalog.event_names import (
     copy_direction,
 )
 from trace_analyzer.frames.intervals import union, with_covered
+from trace_analyzer.report.summaries import judged_parts
 from trace_analyzer.units import count, counted, duration
 from trace_analyzer.vocabulary import EARLIER_WORK, PARTS, shortened_by
 
@@ -118,7 +119,7 @@ def bigger_batch(context: AdviceContext) -> Opportunity | None:
     """
     if context.verdict.cause not in ("launch", "small-kernels"):
         return None
-    parts = context.verdict.parts_ns
+    parts = judged_parts(context.verdict)
     small = parts.get("latency", 0) + parts.get("device-gap", 0)
     idle = context.idle.filter(pl.col("cause").is_in(LAUNCHING))
     overhead = total(idle, length_ns()) + small

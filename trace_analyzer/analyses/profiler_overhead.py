@@ -15,7 +15,7 @@ recording, the gap would be shorter by that time, but by no more than its host p
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import polars as pl
@@ -38,7 +38,7 @@ class ProfilerOverhead:
 
     ``least_ns`` is the lower bound of an estimate, and ``event_cost_ns`` its (lower bound, estimate) per kind of event.
     A measurement instead has the time of a step with and without the profiler, and ``rest_ns``: the extra time of the
-    steps beyond all idle time that recording can lengthen.
+    steps beyond all idle time that recording can lengthen. Of that, ``peers_ns`` is waiting for peers.
     """
 
     method: Literal["estimated", "measured"]
@@ -49,6 +49,13 @@ class ProfilerOverhead:
     step_ns: int | None = None
     measured_step_ns: int | None = None
     rest_ns: int = 0
+    peers_ns: int = 0
+
+    def with_waits(self, most_ns: int) -> "ProfilerOverhead":
+        """Return the overhead with what remains of it in waits for peers, of up to so many ns: recording slows them too."""
+        waits = min(self.rest_ns, most_ns)
+        taken = {**self.taken_ns, "communication": waits}
+        return replace(self, taken_ns=taken, least_ns=taken, peers_ns=waits) if waits else self
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,7 @@ from trace_analyzer.replay.weights import (
     measured,
     quickened,
 )
+from trace_analyzer.thresholds import WORTH_RATIO
 from trace_analyzer.units import percent
 
 _NOTHING = 1e-6
@@ -129,6 +130,11 @@ class Replay:
         anchor = step_ns / max(self.anchors.mean(self.graph.replay(weights.of(self.graph))[0]), 1.0)
         less = quickened(weights, lambda less: self._pass(less.of(self.graph), anchor).step_ns, asked)
         return (weights, step_ns) if less is None else (less, asked)
+
+    @property
+    def misses_measured(self) -> bool:
+        """Return whether the step without the profiler is shorter than any with less work of the CPU."""
+        return self._measured_ns is not None and self._base[1] > (1 + WORTH_RATIO) * self._measured_ns
 
     @property
     def _measured(self) -> Weights:

@@ -31,6 +31,8 @@ def refused_replayed(report: Analysed, replay: Replay, device: int, changes: tup
     reason = next(filter(None, (barred(report, device, change) for change in changes)), None)
     if reason is not None:
         return reason
+    if replay.misses_measured:
+        return "the step without the profiler is shorter than this CPU explains: recording slows others, such as peers, too"
     summary = replay.summary
     if summary.unexplained_ratio > MAX_UNEXPLAINED:
         return f"nothing in the trace explains {percent(summary.unexplained_ratio)} of the critical path: events may be missing"

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trace_analyzer import thresholds as t
-from trace_analyzer.analyses.profiler_overhead import ProfilerOverhead
+from trace_analyzer.analyses.profiler_overhead import SLOWED, ProfilerOverhead
 from trace_analyzer.catalog.event_names import DATA_LOADING
 from trace_analyzer.findings import DeviceFindings, Findings
 from trace_analyzer.report import BoundShare, Debiased, Evidence, Lever, Regime, Resource, Shares
@@ -265,12 +265,12 @@ def _recording_why(recording: ProfilerOverhead, window_ns: int) -> str:
             f"a step takes {duration(recording.measured_step_ns)} without the profiler,"
             f" {duration(recording.step_ns)} with it"
         )
-        beyond = recording.rest_ns > t.WORTH_RATIO * window_ns
-        return (
-            f"{estimate}; {duration(recording.rest_ns)} of that is not idle time caused by the CPU"
-            if beyond
-            else estimate
+        if recording.rest_ns <= t.WORTH_RATIO * window_ns:
+            return estimate
+        peers = (
+            f", of which {percent(recording.peers_ns / recording.rest_ns)} may be waiting for peers, which it slows too"
         )
+        return f"{estimate}; {percent(recording.rest_ns / window_ns)} of the steps is more than the CPU's idle time explains{peers if recording.peers_ns else ''}"
     # A clock of whole microseconds measures the fastest events as 0.
     known = {kind: costs for kind, costs in recording.event_cost_ns.items() if costs[1] > 0}
     recorded = f"{counted(recording.events or 0, 'event was', 'events were')} recorded before late launches"
@@ -452,7 +452,9 @@ def doubts_of(findings: Findings, judgement: Judgement) -> Iterator[Doubt]:
         )
         yield Doubt(words, np.vstack([_either(earlier, *KERNEL_REGIMES), _move({})]))
     if recording := findings.recording:
-        most, least = (sum(taken.values()) for taken in (recording.taken_ns, recording.least_ns))
+        most, least = (
+            sum(taken.get(cause, 0) for cause in SLOWED) for taken in (recording.taken_ns, recording.least_ns)
+        )
         taken = np.linspace(least, most, len(_SHARES)) if most > least else [most]
         words = f"recording took {f'{duration(least)} to ' if most > least else ''}{duration(most)} of it"
         yield Doubt(words, np.vstack([_move({"overhead-bound": -ns}) for ns in taken]))
