@@ -380,6 +380,26 @@ def exposing(longest_ns: int) -> Callable[[random.Random, bool], Simulation]:
     return program
 
 
+def sending(rng: random.Random, changed: bool) -> Simulation:
+    """Simulate gradients that are reduced one by one before the optimizer, or all at once: latency and transfer."""
+    simulation, main, stream = beginning(rng)
+    links, sizes = simulation.stream(number=20), [0, *(rng.randint(1 << 10, 1 << 18) for _ in range(39))]
+    messages = [sum(sizes)] if changed else sizes
+
+    def step(_: int) -> None:
+        products(main, stream, [100_000] * 4)
+        main.wait_event(links, main.record_event(stream))
+        for size in messages:
+            args = {"Collective name": "allreduce", "In msg nelems": size, "dtype": "Float", "Group size": 8}
+            with main.op("record_param_comms", args=args):
+                sent = round(size / 16 / (reaches if changed else 1))
+                main.launch(Kernel(ALL_REDUCE, 50_000 + sent, (24, 1, 1), (512, 1, 1), args=args), links)
+        main.wait_event(stream, main.record_event(links))
+        op(main, "aten::mm", gemm(200_000), stream)
+
+    return steps(simulation, main, step)
+
+
 def recompiling(rng: random.Random, changed: bool) -> Simulation:
     """Simulate code that Dynamo recompiles in each step, or not any more."""
     simulation, main, stream = beginning(rng, python_frames=True)
@@ -638,12 +658,13 @@ VARIED: Mapping[str, Pair] = {
     "tf32": Pair(narrowing, (Change("tf32"),), reached=0.4),
     "graphs": Pair(launching, (Change("graphs"),), reached=0.5),
     "overlap": Pair(exposing(600_000), (Change("overlap"),), reached=0.8),
+    "buckets": Pair(sending, (Change("buckets"),), reached=0.5),
     "prefetch": Pair(beside_workers, (Change("prefetch", {"workers": 8}),), reached=0.5),
     "batch": Pair(choosing, (Change("batch", {"times": 2.0}),), reached=0.5),
 }
 """Changes that reach only a part of their model: fused kernels half of the bandwidth or more, TF32 kernels 40 % of
 their roof or more, graphs with gaps and launches up to twice as long, computation up to 10 % slower next to
-communication, a main thread up to 25 % slower next to workers, and other kernels for a bigger batch, up to twice as
+communication, links half as fast for the sum of messages, a main thread up to 25 % slower next to workers, and other kernels for a bigger batch, up to twice as
 long."""
 
 PAIRS: Mapping[str, Pair] = {
@@ -676,6 +697,7 @@ PAIRS: Mapping[str, Pair] = {
     "recompilation": Pair(recompiling, (Change("warm", {"only": "compilation"}),)),
     "overlap": Pair(exposing(600_000), (Change("overlap"),)),
     "overlap, links limit": Pair(exposing(3_000_000), (Change("overlap"),)),
+    "buckets": Pair(sending, (Change("buckets"),)),
     "fuse": Pair(fusing, (Change("fuse"),)),
     "tf32": Pair(narrowing, (Change("tf32"),)),
     "bf16": Pair(halving, (Change("bf16"),)),

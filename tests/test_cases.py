@@ -175,6 +175,10 @@ def loading_behind_a_wait(report: Report) -> None:
     assert saving(report, "data-loading") == (600, pytest.approx(0.6))
     (load,) = (item for item in report.advice if item.id == "data-loading")
     assert "342 us of it follow a wait" in load.why
+    assert (load.saving.at_most_ns, load.predicted and load.predicted.low_ns) == (600_000, 400_000)
+    assert [lever.resource for lever in report.verdict.levers][:2] == ["host", "compute"], (
+        "24 kernels in steps that repeat"
+    )
     (wait,) = (item for item in report.advice if item.id == "synchronization")
     assert wait.shared_with == "data-loading"
     assert (report.verdict.cause, report.advice[0].id) == ("data-loading", "data-loading")

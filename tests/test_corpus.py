@@ -265,7 +265,8 @@ def test_a_real_trace_replays_as_recorded_or_is_refused(name: str, corpus_report
     if refused is None:
         assert abs(replay.identity_ratio) < 0.005
         for target in ("cpu", "gpu"):
-            if replay.is_explained((Change("speedup", {"target": target, "factor": 2.0}),)):
+            with contextlib.suppress(weights.NotApplicable):
+                replay.predict((Change("speedup", {"target": target, "factor": 2.0}),))
                 assert replay.round_trip_of(target) < 0.01
     cpu_floor, device_floor = replay.floors
     assert max(cpu_floor, device_floor) <= replay.identity.step_ns

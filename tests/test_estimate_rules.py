@@ -13,6 +13,7 @@ from simulator import Kernel, Simulation
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.replay import refusals, weights
 from trace_analyzer.replay.changes import Change, in_pieces
+from trace_analyzer.replay.graph import EXECUTION
 from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.whatif import whatif
 from trace_analyzer.report.verdicts import is_saving_known
@@ -114,6 +115,36 @@ def test_copies_alone_are_enough_for_estimates_of_copies(pinned: bool) -> None:
     assert {one.name for one in result.skipped if one.is_refused} >= {"graphs", "no-sync", "fuse"}
     assert "too few" in str(refusals.barred(report, 0, Change("graphs")))
     assert refusals.barred(report, 0, Change("pinned")) is None
+
+
+@pytest.mark.parametrize(
+    ("size", "between", "refused", "reason"),
+    [
+        ("In msg nelems", (), None, ""),
+        ("unknown", (), weights.NotApplicable, "sizes of messages are not recorded"),
+        ("In msg nelems", ("ampere_sgemm_128x64_tn",), weights.NothingToChange, "no small messages"),
+    ],
+    ids=["in a row", "of unknown size", "each needed by a kernel"],
+)
+def test_small_messages_are_one_if_nothing_needs_them_before(
+    size: str, between: tuple[str, ...], refused: type[weights.NotApplicable] | None, reason: str
+) -> None:
+    """Of 30 messages of 50 to 79 us, one latency of 50 us and what is beyond it stays."""
+    message = {"Collective name": "allreduce", size: 1_000, "dtype": "Float", "Group size": 8}
+    rows = [
+        [op("record_param_comms", 100 * n, 20, **message), launched("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 100 * n + 5, 100 * n + 10, 50 + n, n + 1),
+         *(launched(name, 100 * n + 30, 100 * n + 92, 5, n + 100) for name in between)]
+        for n in range(30)
+    ]  # fmt: skip
+    replay = Replay.of(analysed(rows), 0)
+    if refused is not None:
+        with pytest.raises(refused, match=reason):
+            replay.predict((Change("buckets"),))
+        return
+    ran = replay.weights((Change("buckets"),)).device[replay.graph.kind == EXECUTION]
+    assert sorted(ran.tolist()) == [*[0] * 29, pytest.approx((50 + sum(range(30))) * 1_000)]
+    predicted = replay.predict((Change("buckets"),))
+    assert predicted.low_ns < predicted.step_ns < predicted.high_ns < replay.identity.step_ns
 
 
 @pytest.mark.parametrize("change", [Change("speedup", {"target": "communication", "factor": 2.0}), Change("overlap")])

@@ -62,10 +62,15 @@ def test_every_output_shows_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "reason"), [(12, "12 activities on the device are too few"), (60, None)], ids=["too few", "enough"]
+    ("count", "steps", "reason"),
+    [(12, 0, "12 activities on the device are too few"), (12, 3, "too few"), (12, 4, None), (60, 0, None)],
+    ids=["too few", "two steady steps", "three steady steps", "enough"],
 )
-def test_a_refusal_gives_its_reason(count: int, reason: str | None) -> None:
-    report = analysed([launched("k", 100 * n, 100 * n + 10, 50, n + 1) for n in range(count)])
+def test_a_refusal_gives_its_reason(count: int, steps: int, reason: str | None) -> None:
+    report = analysed(
+        [launched("k", 100 * n, 100 * n + 10, 50, n + 1) for n in range(count)],
+        [annotation(f"ProfilerStep#{n}", 1_200 // steps * n, 1_200 // steps) for n in range(steps)],
+    )
     refusals = [str(row["label"]) for row in rows(report) if row["kind"] == "refused"]
     assert len(refusals) == (reason is not None)
     assert reason is None or reason in refusals[0]

@@ -1,6 +1,7 @@
 """Test laws of the replay: faster parts make no step longer, lower bounds hold, loops agree with plain Python."""
 
 import importlib.util
+from math import inf
 from pathlib import Path
 from types import ModuleType
 
@@ -13,6 +14,7 @@ from tiers import examples
 
 from trace_analyzer.frames import _path_loops
 from trace_analyzer.replay.changes import Change
+from trace_analyzer.replay.graph import EXECUTION
 from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.weights import NotApplicable
 
@@ -132,6 +134,9 @@ def test_what_only_removes_time_raises_nothing(program: tuple[list[tuple[str, in
     for predicted in (*alone, together):
         assert 0 <= predicted.low_ns <= predicted.step_ns <= predicted.high_ns <= now
     assert together.step_ns <= min(predicted.step_ns for predicted in alone)
+    graph, without = replay.graph, replay.predict((Change("speedup", {"target": "gpu", "factor": inf}),))
+    ran = replay.weights(()).device[(graph.kind == EXECUTION) & replay.scene.steady].sum() / replay.scene.steady_steps
+    assert now - without.low_ns <= 1.01 * ran, "no more than what is removed"
     curve = [
         replay.predict((Change("speedup", {"target": "gpu", "factor": factor}),)).step_ns for factor in (1.33, 2.0, 4.0)
     ]

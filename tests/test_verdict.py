@@ -304,9 +304,12 @@ def test_worlds_drawn_at_random_agree_with_the_confidence(parts: dict[str, int],
     assert abs(held / 400 - ratio) <= 5 * (0.25 / 400) ** 0.5
 
 
-@pytest.mark.parametrize(("lengths", "differ"), [((100, 60, 2), True), ((60, 60, 60), False)])
+@pytest.mark.parametrize(("lengths", "differ"), [((100, 2), True), ((60, 60), False)])
 def test_each_of_touching_steps_may_be_left_out(lengths: tuple[int, ...], differ: bool) -> None:
-    """Steps of 1 ms end where the next begin, and the window is one interval: without the last, the device limits."""
+    """Steps of 1 ms end where the next begin, and the window is one interval: without the last, the device limits.
+
+    Two steps are too few to replay, so these are judged by shares.
+    """
     steps = [
         [
             annotation(f"ProfilerStep#{n}", 1_000 * n, 1_000),
@@ -319,7 +322,7 @@ def test_each_of_touching_steps_may_be_left_out(lengths: tuple[int, ...], differ
     ]
     judged = analysed(steps).verdict
     assert judged.window is not None
-    assert (len(judged.window.steps), len(judged.window.intervals)) == (3, 1)
+    assert (len(judged.window.steps), len(judged.window.intervals)) == (2, 1)
     assert ("its steps differ" in judged.confidence_why) is differ
 
 

@@ -37,6 +37,7 @@ from trace_analyzer.analyses.communication import with_exposed
 from trace_analyzer.catalog.devices import interconnects_of
 from trace_analyzer.catalog.event_names import TO_HOST, TO_PEER, WITHIN_DEVICE, copy_direction
 from trace_analyzer.catalog.kernels import function_name
+from trace_analyzer.replay.kernel_changes import BUCKET_BYTES, BUCKETED
 from trace_analyzer.report.summaries import judged_parts
 from trace_analyzer.units import NS_PER_S, bandwidth, percent, size
 
@@ -91,9 +92,8 @@ def overlap(context: AdviceContext) -> Opportunity | None:
 
 def gradient_buckets(context: AdviceContext) -> Opportunity | None:
     """Propose larger gradient messages where exposed ones are so small that latency dominates."""
-    kinds = ["all_reduce", "reduce_scatter", "all_gather"]
     rows = context.within.collectives.filter(
-        pl.col("collective").is_in(kinds),
+        pl.col("collective").is_in(BUCKETED),
         pl.col("message_bytes") < thresholds.SMALL_MESSAGE_BYTES,
         (pl.col("group_size") >= 2).fill_null(True),  # fewer ranks exchange nothing
     )
@@ -101,7 +101,7 @@ def gradient_buckets(context: AdviceContext) -> Opportunity | None:
         return None
     typical = rows.get_column("message_bytes").median()
     # At best as many messages stay as there are steps, or buckets of their bytes: the shortest ones.
-    stay = pl.max_horizontal(pl.lit(context.steps), (pl.col("message_bytes").sum() // _BUCKET_BYTES + 1).cast(pl.Int64))
+    stay = pl.max_horizontal(pl.lit(context.steps), (pl.col("message_bytes").sum() // BUCKET_BYTES + 1).cast(pl.Int64))
     gone = rows.group_by("collective", "group_size").agg(
         (pl.col("exposed_ns").sum() - pl.col("exposed_ns").sort().head(stay).sum()).alias("ns")
     )
@@ -111,7 +111,7 @@ def gradient_buckets(context: AdviceContext) -> Opportunity | None:
     return Opportunity(
         alone,
         f"exposed time of collectives under {thresholds.SMALL_MESSAGE_BYTES >> 20} MiB, without that of the shortest: one of a kind"
-        f" a step, or for each {_BUCKET_BYTES // 1_000_000} MB",
+        f" a step, or for each {BUCKET_BYTES // 1_000_000} MB",
         f"{in_a_step(context, rows.height, 'collective moves', 'collectives move')} {size(typical)} in the median: they take longer to"  # type: ignore[arg-type]
         f" start than to send{_waiting(context, alone)}",
         partial(largest_names, rows, pl.col("collective"), pl.col("exposed_ns")),
@@ -119,10 +119,6 @@ def gradient_buckets(context: AdviceContext) -> Opportunity | None:
         members=members_of(rows),
         case=_sharded(context, rows),
     )
-
-
-_BUCKET_BYTES = 100_000_000
-"""Size of the buckets that the code asks for."""
 
 
 _FSDP = r"FSDP::|FullyShardedDataParallel|distributed[/\\](_composable[/\\])?fsdp[/\\]"

@@ -113,6 +113,7 @@ class _Workers(click.IntRange):
 @click.option("--tf32", is_flag=True, help="Run FP32 matmuls and convolutions in TF32, at the roof.")
 @click.option("--bf16", is_flag=True, help="Run FP32 work in bfloat16, at the roof.")
 @click.option("--overlap", is_flag=True, help="Overlap all communication with computation, at best.")
+@click.option("--buckets", is_flag=True, help="Send small messages that nothing awaits in between as one.")
 @click.option("--batch", type=click.FloatRange(min=0, min_open=True), metavar="K", help="Multiply the batch by K.")
 @click.option("--memory", metavar="SNAPSHOT", help="Say by this memory snapshot of the program whether --batch fits.")
 @click.option("--warm", is_flag=True, help="Remove compilation, loading and allocation.")

@@ -14,7 +14,7 @@ import polars as pl
 from trace_analyzer import thresholds as t
 from trace_analyzer.replay.device_edges import medians
 from trace_analyzer.replay.graph import CALL, EXECUTION, GAP, LATENCY, QUEUE, RETURN, STAGING, THREAD
-from trace_analyzer.replay.kernel_changes import LAUNCH_MEDIANS, batch, fuse, narrower, speedup, target_label
+from trace_analyzer.replay.kernel_changes import LAUNCH_MEDIANS, batch, buckets, fuse, narrower, speedup, target_label
 from trace_analyzer.replay.recording import (
     ALLOC,
     ALLOCATION,
@@ -457,6 +457,7 @@ CHANGES: Mapping[str, Kind] = {
     "batch": Kind("batch {times} times as big", batch),
     "speedup": Kind("{target} {factor} times as fast", speedup, host=False),
     "overlap": Kind("communication beside computation, at best", overlap, host=False),
+    "buckets": Kind("small messages sent as one", buckets),
     "graphs": Kind("CUDA graphs", graphs),
 }
 """All changes, in the order of their application."""

@@ -12,7 +12,7 @@ from trace_analyzer.replay.changes import CHANGES, Change
 from trace_analyzer.replay.outcomes import WORKERS, Prediction
 from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.refusals import barred, refused_replayed, refused_unseen, too_few, without_links
-from trace_analyzer.replay.whatif import Skipped, by_reason, predict_each, standard_changes
+from trace_analyzer.replay.whatif import Skipped, by_reason, helpful, predict_each, scenario, standard_changes
 from trace_analyzer.report import Check, DeviceReport, Predicted, Verdict
 from trace_analyzer.report.verdicts import is_saving_known
 from trace_analyzer.schema import Table, columns
@@ -61,6 +61,7 @@ class ReplaySources:
     device_reports: Mapping[int, DeviceReport]
     activities: pl.DataFrame
     backward_links: pl.DataFrame
+    collectives: pl.DataFrame
     launches: pl.DataFrame
     device_steps: pl.DataFrame
     fusions: pl.DataFrame
@@ -262,15 +263,10 @@ def what_would_help(estimates: Estimates) -> pl.DataFrame:
     if estimates.now_ns is not None:
         now = estimates.now_ns
         rows.append({"kind": "now", "label": _now_label(estimates), "step_ns": now})
-        worth = [
-            (change, then, is_saving_known(now, then.step_ns, then.low_ns, then.high_ns))
-            for change, then in estimates.predictions.values()
-            if now and 1 - then.step_ns / now >= WORTH_RATIO
-        ]
         rows += [
-            {"kind": "change", "change": change.name, "label": change.label if known else f"{change.label} (uncertain)",
-             "step_ns": then.step_ns, "low_ns": then.low_ns, "high_ns": then.high_ns, "saves_ratio": 1 - then.step_ns / now if known else None}
-            for change, then, known in sorted(worth, key=lambda row: (not row[2], row[1].low_ns + row[1].high_ns))
+            {"kind": "change", "change": one.name, "label": one.label if one.is_known else f"{one.label} (uncertain)",
+             "step_ns": one.step_ns, "low_ns": one.low_ns, "high_ns": one.high_ns, "saves_ratio": one.saves_ratio if one.is_known else None}
+            for one in helpful(scenario(now, change, then) for change, then in estimates.predictions.values())
         ]  # fmt: skip
     if estimates.floors is not None:
         cpu, device = estimates.floors

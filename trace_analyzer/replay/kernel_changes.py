@@ -8,8 +8,8 @@ import polars as pl
 
 from trace_analyzer.catalog.kernels import bucket_key, is_group_named, is_line, line_label
 from trace_analyzer.frames.lookups import as_strings, factorize, lookup, map_unique
-from trace_analyzer.replay.graph import CALL, GAP, LATENCY, THREAD
-from trace_analyzer.replay.recording import LAUNCHING, OF_SAMPLES, Flags, Ints, median
+from trace_analyzer.replay.graph import CALL, GAP, LATENCY, THREAD, WAIT
+from trace_analyzer.replay.recording import LAUNCHING, OF_SAMPLES, Flags, Ints, is_any, median
 from trace_analyzer.replay.weights import (
     Floats,
     NotApplicable,
@@ -20,7 +20,7 @@ from trace_analyzer.replay.weights import (
     scale_activities,
     scale_host,
 )
-from trace_analyzer.thresholds import GOOD_ROOF_RATIO
+from trace_analyzer.thresholds import GOOD_ROOF_RATIO, SMALL_MESSAGE_BYTES
 from trace_analyzer.units import count, size
 
 FIXED_KERNEL_NS = 2_000
@@ -37,14 +37,20 @@ _SIGNATURE = 16
 
 def fuse(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
     """Run each chain of table `fusions`, or those of kind ``of``, as one kernel: less traffic, one launch, no gaps."""
-    graph, fusions = scene.graph, scene.tables["fusions"]
+    fusions = scene.tables["fusions"]
     wanted = fusions.filter(pl.col("kind") == options["of"]) if "of" in options else fusions
     if wanted.is_empty():
         raise NothingToChange("no kernels that one kernel could replace")
     factor, inner = _fused(scene, wanted)
     if not inner.any():
         raise NothingToChange("no kernels that one kernel could replace")
-    scale_activities(weights, graph, factor < 1, factor)
+    _merge(weights, scene, factor, inner)
+
+
+def _merge(weights: Weights, scene: Scene, factor: Floats, inner: Flags) -> None:
+    """Let activities take a ``factor`` of their time, and ``inner`` ones need no gap before them, and no launch."""
+    graph = scene.graph
+    scale_activities(weights, graph, factor != 1, factor)
     gaps = np.flatnonzero(graph.kind == GAP)
     own = gaps[inner[graph.ref[gaps]]]
     weights.device[own] = weights.rest[own]
@@ -65,6 +71,59 @@ def fuse(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> 
     left = np.maximum(length - usual, 0) / np.maximum(length, 1)
     for part in LAUNCHING:
         weights.parts[part][stretch] *= left
+
+
+def buckets(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
+    """Send small messages of one kind as one of up to `BUCKET_BYTES`, if nothing needs the first before the last.
+
+    The last one takes one latency, the time of the shortest, and what all take beyond theirs: transfer, and waiting for
+    peers. With the option ``reach`` it takes no longer than now.
+    """
+    members = _small_messages(scene)
+    key = [*_OF_BUCKET, pl.col("message_bytes").cum_sum().over(_OF_BUCKET) // BUCKET_BYTES]
+    beyond = pl.col("duration_ns") - pl.col("latency_ns")
+    more = 0.0 if "reach" in options else (beyond.sum().over(key) - beyond) / pl.col("duration_ns").clip(1)
+    is_last = pl.col("row") == pl.col("row").max().over(key)
+    members = members.select("row", is_last=is_last, factor=pl.when(is_last).then(1.0 + more).otherwise(0.0))
+    inner = members.filter(~pl.col("is_last")).get_column("row").to_numpy()
+    if not inner.size:
+        raise NothingToChange("no small messages could be sent as one")
+    factor, gone = np.ones(scene.known.table.height), np.zeros(scene.known.table.height, dtype=bool)
+    factor[members.get_column("row").to_numpy()] = members.get_column("factor").to_numpy()
+    gone[inner] = True
+    _merge(weights, scene, factor, gone)
+
+
+def _small_messages(scene: Scene) -> pl.DataFrame:
+    """Return row of each activity, its bytes and time, the latency in that, and what tells its bucket.
+
+    Raises `NotApplicable` where collectives have no recorded size.
+    """
+    graph, activities = scene.graph, scene.graph.recorded.activities
+    sent = scene.tables["collectives"].select("activity_id", "collective", "message_bytes", "group_size")
+    of_kinds = (
+        scene.known.table.select("duration_ns", "start_ns", step=pl.Series(activities.step))
+        .hstack(lookup(sent, scene.tables["activities"], "activity_id"))
+        .with_row_index("row")
+        .filter(pl.col("collective").is_in(BUCKETED), (pl.col("group_size") >= 2).fill_null(True))
+    )
+    if of_kinds.get_column("message_bytes").has_nulls():
+        raise NotApplicable("the sizes of messages are not recorded")
+    small = of_kinds.filter(pl.col("message_bytes") < SMALL_MESSAGE_BYTES)
+    communicates = (scene.known.table.get_column("group") == "communication").fill_null(False).to_numpy()
+    follows = np.isin(graph.source, graph.ends[small.get_column("row").to_numpy()]) & is_any(graph.kind, (GAP, WAIT))
+    needing = graph.ref[follows]
+    needed = np.sort(activities.start[needing[~communicates[needing]]])
+    latency = pl.col("duration_ns").min().over("collective", "group_size")
+    piece = pl.Series(np.searchsorted(needed, small.get_column("start_ns").to_numpy(), "right"))
+    return small.with_columns(latency_ns=latency, piece=piece)
+
+
+BUCKETED = ("all_reduce", "reduce_scatter", "all_gather")
+"""Collectives whose messages can be sent as one."""
+BUCKET_BYTES = 100_000_000
+"""Size of the buckets that the code of the advice asks for."""
+_OF_BUCKET = ("step", "collective", "group_size", "piece")
 
 
 def _fused(scene: Scene, fusions: pl.DataFrame) -> tuple[Floats, Flags]:

@@ -23,8 +23,9 @@ WORKERS = 4
 MAX_SPREAD = 2.0
 """Largest ratio of an interval's ends: a wider estimate is not useful."""
 INFERRED_RATIO = 0.01
-BEST_CASES = ("fuse", "tf32", "bf16", "overlap", "graphs")
-"""Changes that are modelled at their best: kernels at a roof, all communication hidden, a whole step as one graph.
+BEST_CASES = ("fuse", "tf32", "bf16", "overlap", "buckets", "graphs")
+"""Changes that are modelled at their best: kernels at a roof, all communication hidden, links as fast for all messages as for
+each, a whole step as one graph.
 
 Their interval starts at half of their gain.
 """
@@ -32,6 +33,7 @@ BEST: Mapping[str, Mapping[str, str]] = {
     "tf32": {"reach": "roof"},
     "bf16": {"reach": "roof"},
     "overlap": {"reach": "all"},
+    "buckets": {"reach": "all"},
     "pinned": {"reach": "roof"},
     "prefetch": {"reach": "never"},
 }

@@ -181,9 +181,8 @@ class Replay:
         The step obeys `_lawful`. Half of the interval is the root of the sum of squares of the replay's error, of the
         effect of unexplained time on the saving, and of `_noise`, at least `MIN_HALF_RATIO` of the saving. Where more
         than `INFERRED_RATIO` of the path is inferred, the round-trip error replaces the replay's error if it is larger.
-        The upper end also covers half the gain of a change that is modelled at its best, and a CPU slowed by new
-        data-loading workers; it is not above the present step where a change only removes time. A change whose path
-        has more unexplained time than `MAX_UNEXPLAINED` is not predicted.
+        The upper end also covers half the gain of a change that is modelled at its best, and a CPU slowed by new workers.
+        A change that only removes time ends at the present step, and starts where all is gone that it removes (`_at_best`).
         """
         now = self.identity.step_ns
         weights, outcome = self._replayed(changes)
@@ -205,21 +204,18 @@ class Replay:
             least_half(changes, self.identity.step_ns - step, step),
         )
         others = self._ends(changes, step)
-        worst = max(
-            step,
-            self._if_halved(changes, weights, step),
-            self._at_worst(changes),
-            *others,
-        )
-        best = min(step, outcome.step_ns, self._at_best(changes), *others)
-        # At its best, the error is the same share of the step: a change saves no more than what it removes, and its error.
+        worst = max(step, self._if_halved(changes, weights, step), self._at_worst(changes), *others)
+        at_best, least = self._at_best(changes, weights, outcome)
+        best = min(step, outcome.step_ns, at_best, *others)
+        # At its best, the error is the same share of the step.
         low, high = (max(best * (1 - half / step), 0.0) if step else 0.0), worst + half
         if only_removes(changes):
             if outcome.step_ns >= step:  # else the change has an effect on the other side, too
                 low = max(low, (1 - MIN_HALF_WIDTH) * self._floor_of(changes))
-            slower = any(change.name == "prefetch" for change in changes)
+            low = max(low, least - error * step)
+            is_slower = any(change.name == "prefetch" for change in changes)
             is_of_links = any(ch.of_links(change, self.scene) for change in changes)
-            high = now if is_of_links else min(high, max(now, self._at_worst(changes) if slower else 0.0))
+            high = now if is_of_links else min(high, max(now, self._at_worst(changes) if is_slower else 0.0))
         return Prediction(step, min(low, step), max(high, step))
 
     def _differs(self, weights: Weights) -> bool:
@@ -277,22 +273,30 @@ class Replay:
         then = self._host_ratio(path, outcome, weights) * outcome.step_ns
         if not only_removes(changes):
             return noise * then
-        return noise * min(then, abs(self.host_on_path * self.identity.step_ns - then))
+        now = self._host_ratio(self._path_now, self.identity, self._measured) * self.identity.step_ns
+        return noise * min(then, abs(now - then))
 
     @cached_property
-    def host_on_path(self) -> float:
-        """Return the share of CPU time on the critical path."""
-        return self._host_ratio(self.path(self.identity), self.identity, self._measured)
+    def _path_now(self) -> Ints:
+        """Return the critical path without changes."""
+        return self.path(self.identity)
 
     def _at_worst(self, changes: tuple[Change, ...]) -> float:
         """Return the step with what `WORST` options stand for; 0 without such a change."""
         worst = with_options(changes, WORST)
         return self._end(worst, 0.0) if worst != changes else 0.0
 
-    def _at_best(self, changes: tuple[Change, ...]) -> float:
-        """Return the step with what `BEST` options stand for: a roof or link at its peak, no transfer that limits."""
-        best = with_options(changes, BEST)
-        return self.outcome(best).step_ns if best != changes else inf
+    def _at_best(self, changes: tuple[Change, ...], weights: Weights, outcome: Outcome) -> tuple[float, float]:
+        """Return the step with what `BEST` options stand for, and what all that it takes off the recorded path leaves.
+
+        That path still takes as long, unless one of its waits is gone: no change saves more than it removes.
+        """
+        best = with_options(tuple(change.towards(ch.LOW) for change in changes), BEST)
+        if best != changes:
+            weights, outcome = self._replayed(best)
+        path, now = self._path_now, self.identity
+        left = 0 if weights.removed[path].any() else outcome.weight[path].sum()
+        return outcome.step_ns, float(left / max(now.weight[path].sum(), 1) * now.step_ns)
 
     def _ends(self, changes: tuple[Change, ...], step: float) -> tuple[float, float]:
         """Return the step at both ends of what the trace leaves open of a batch or a warm step; else twice ``step``.
@@ -370,7 +374,7 @@ class Replay:
     @cached_property
     def summary(self) -> Identity:
         """Return the figures of the replay without changes."""
-        path = self.path(self.identity)
+        path = self._path_now
         return Identity(
             self._unchanged.step_ns,
             self.identity_ratio,
@@ -437,11 +441,6 @@ class Replay:
         moved = Replay(build(moved_recording(self.graph, outcome.times)), self._report, self.measure)
         back = moved.anchors.mean(moved.outcome(faster(target, 1 / factor)).times)
         return abs(back / self._unchanged.step_ns - 1) if self._unchanged.step_ns else 0.0
-
-    def is_explained(self, changes: tuple[Change, ...]) -> bool:
-        """Return whether enough of the critical path under changes is explained for a prediction."""
-        weights, outcome = self._replayed(changes)
-        return self._unexplained_ratio(self.path(outcome), outcome, weights) <= MAX_UNEXPLAINED
 
     def critical_path(self, changes: tuple[Change, ...] = (), rows: int = 8) -> pl.DataFrame:
         """Return the largest parts of the path: kind, name, ns of a step, ratio, and the step at each of `SPEEDUPS`."""

@@ -10,8 +10,8 @@ from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.recording import Analysed
 from trace_analyzer.units import percent
 
-MIN_ACTIVITIES = 50
-"""Least activities of a usable recording."""
+MIN_ACTIVITIES, MIN_STEPS = 50, 3
+"""Least activities of a usable recording, and least steady steps of one with fewer: what repeats is no accident."""
 MAX_ERROR = 0.05
 """Largest error of the replayed step: beyond it, the replay does not model the program."""
 MIN_LINKED = 0.9
@@ -86,9 +86,9 @@ def barred(report: Analysed, device: int, change: Change) -> str | None:
 def too_few(report: Analysed, device: int) -> str | None:
     """Return why changes of other work than copies have no estimate; None where there is enough of it."""
     count = int((report.tables["activities"].get_column("device") == device).sum())
-    if count >= MIN_ACTIVITIES:
+    if count >= MIN_ACTIVITIES or report.tables["steps"].filter("steady", device=device).height >= MIN_STEPS:
         return None
-    return f"{count} activities on the device are too few to replay: at least {MIN_ACTIVITIES} are needed"
+    return f"{count} activities on the device are too few to replay: at least {MIN_ACTIVITIES} are needed, or {MIN_STEPS} steady steps"
 
 
 def needs_links(change: Change) -> bool:

@@ -5,7 +5,7 @@
 ('ok', 1769000.0)
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -35,7 +35,7 @@ LARGEST_FACTOR = 1e9
 """Largest factor of a change, and the inverse of the smallest, so that no result overflows."""
 MOST_WORKERS = 1024
 """Most workers of a loader: no host has cores for more."""
-_PROGRAM = ("no-sync", "pinned", "prefetch", "warm", "fuse", "tf32", "bf16", "overlap", "graphs")
+_PROGRAM = ("no-sync", "pinned", "prefetch", "warm", "fuse", "tf32", "bf16", "overlap", "buckets", "graphs")
 _SENSITIVE = ("cpu", "gpu", "matmul", "normalization", "pointwise", "communication", "copies")
 COLD_RATIO = 0.5
 """Largest share of one-time work in the step for other estimates on its launches: a cold start is never captured as
@@ -58,7 +58,7 @@ class Scenario:
     low_ns: Annotated[float, "Lower end of its interval, ns."]
     high_ns: Annotated[float, "Upper end of its interval, ns."]
     saves_ratio: Annotated[float, "What it saves, as a share of the present step."]
-    is_known: Annotated[bool, "Whether half of the interval is at most half of what it saves."] = True
+    is_known: Annotated[bool, "Whether half of the interval is under half of what it saves."] = True
 
 
 @dataclass(frozen=True)
@@ -165,9 +165,14 @@ class WhatIf(Result):
 
     @property
     def helpful(self) -> tuple[Scenario, ...]:
-        """Return the changes that save at least `WORTH_RATIO`, in advice's order: by the middle of the interval, the uncertain last."""
-        worth = [s for s in self.scenarios if s.what == "change" and s.saves_ratio >= WORTH_RATIO]
-        return tuple(sorted(worth, key=lambda s: (not s.is_known, s.low_ns + s.high_ns)))
+        """Return the changes that save at least `WORTH_RATIO`, in the order of `helpful`."""
+        return helpful(self.scenarios)
+
+
+def helpful(scenarios: Iterable[Scenario]) -> tuple[Scenario, ...]:
+    """Return the changes that save at least `WORTH_RATIO`, in advice's order: by the middle of the interval, the uncertain last."""
+    worth = (s for s in scenarios if s.what == "change" and s.saves_ratio >= WORTH_RATIO)
+    return tuple(sorted(worth, key=lambda s: (not s.is_known, s.low_ns + s.high_ns)))
 
 
 def _interval(predicted: Prediction) -> dict[str, float]:
@@ -189,6 +194,7 @@ def changes_of(
     tf32: bool = False,
     bf16: bool = False,
     overlap: bool = False,
+    buckets: bool = False,
     batch: float | None = None,
     warm: bool | str = False,
     speedup: Mapping[str, float] | None = None,
@@ -208,6 +214,7 @@ def changes_of(
         "tf32": tf32,
         "bf16": bf16,
         "overlap": overlap,
+        "buckets": buckets,
         "graphs": graphs,
     }
     if tf32 and bf16:
@@ -380,7 +387,7 @@ def _scenarios(replay: Replay, applied: tuple[Change, ...]) -> tuple[list[Scenar
     scenarios, skipped = [], []
     for change in applied:
         try:
-            scenarios.append(_scenario(replay, change, replay.predict((change,))))
+            scenarios.append(scenario(replay.identity.step_ns, change, replay.predict((change,))))
         except NotApplicable as error:
             skipped.append(Skipped(change.name, change.options, str(error), is_applied=True))
     return scenarios, skipped
@@ -391,8 +398,8 @@ def _standard(replay: Replay, barred: Callable[[Change], str | None]) -> tuple[l
     asked = list(standard_changes())
     asked += [Change("speedup", {"target": target, "factor": 2.0}) for target in _SENSITIVE]
     predictions, skipped = predict_each(replay, asked, barred)
-    scenarios = [_scenario(replay, change, predicted) for change, predicted in predictions]
-    return sorted(scenarios, key=lambda scenario: scenario.step_ns), skipped
+    scenarios = [scenario(replay.identity.step_ns, change, predicted) for change, predicted in predictions]
+    return sorted(scenarios, key=lambda one: one.step_ns), skipped
 
 
 def predict_each(
@@ -427,8 +434,8 @@ def what_of(name: str) -> Literal["change", "sensitivity"]:
     return "sensitivity" if name == "speedup" else "change"
 
 
-def _scenario(replay: Replay, change: Change, predicted: Prediction) -> Scenario:
-    now = replay.identity.step_ns
+def scenario(now: float, change: Change, predicted: Prediction) -> Scenario:
+    """Return a change and its estimate, with what it saves of the step ``now``, ns."""
     saves = 1 - predicted.step_ns / now if now else 0.0
     return Scenario(
         change.name, change.options, change.label, what_of(change.name), predicted.step_ns, predicted.low_ns, predicted.high_ns, saves,
