@@ -56,8 +56,8 @@ def headline(device: DeviceMemory) -> str:
     if not device.peak_bytes:
         return f"{peak}."
     parts = []
-    if categories[0].key == BEFORE:
-        parts.append(f"{size(categories[0].bytes)} ({percent(device.ratio_of(categories[0]))}) {BEFORE}")
+    if categories[0].key == attribution.BEFORE:
+        parts.append(f"{size(categories[0].bytes)} ({percent(device.ratio_of(categories[0]))}) {attribution.BEFORE}")
     if known:
         parts.append(f"{known[0].key} hold {size(known[0].bytes)} ({percent(device.ratio_of(known[0]))})")
     if lines:
