@@ -273,8 +273,12 @@ class Replay:
         then = self._host_ratio(path, outcome, weights) * outcome.step_ns
         if not only_removes(changes):
             return noise * then
-        now = self._host_ratio(self._path_now, self.identity, self._measured) * self.identity.step_ns
-        return noise * min(then, abs(now - then))
+        return noise * min(then, abs(self.host_on_path * self.identity.step_ns - then))
+
+    @cached_property
+    def host_on_path(self) -> float:
+        """Return the share of CPU time on the critical path."""
+        return self._host_ratio(self._path_now, self.identity, self._measured)
 
     @cached_property
     def _path_now(self) -> Ints:
@@ -374,13 +378,9 @@ class Replay:
     @cached_property
     def summary(self) -> Identity:
         """Return the figures of the replay without changes."""
-        path = self._path_now
-        return Identity(
-            self._unchanged.step_ns,
-            self.identity_ratio,
-            self._unexplained_ratio(path, self.identity, self._measured),
-            self._inferred_ratio(path, self.identity),
-        )
+        unexplained = self._unexplained_ratio(self._path_now, self.identity, self._measured)
+        inferred = self._inferred_ratio(self._path_now, self.identity)
+        return Identity(self._unchanged.step_ns, self.identity_ratio, unexplained, inferred)
 
     @cached_property
     def floors(self) -> tuple[float, float]:
