@@ -65,7 +65,8 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     corpus = options.corpus
-    paths = sorted([*corpus.glob("*.json.gz"), *(corpus.parent / "pairs").glob("*.json.gz")])
+    others = (path for folder in ("pairs", "truth") for path in (corpus.parent / folder).rglob("*.json.gz"))
+    paths = sorted([*corpus.glob("*.json.gz"), *others])
     held: dict[str, list[bool]] = defaultdict(list)
     for path in paths:
         content = gzip.decompress(path.read_bytes())
