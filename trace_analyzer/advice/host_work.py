@@ -20,23 +20,11 @@ from trace_analyzer.advice.opportunity import (
 )
 from trace_analyzer.advice.window_context import BY_INDUCTOR, COMPILED, GRADIENTS, AdviceContext
 from trace_analyzer.analyses.cpu import CpuRun
-from trace_analyzer.catalog.event_names import OF_DATALOADER, OPTIMIZER_STEP, PROFILER_STEP_NAME, preparation_of
+from trace_analyzer.catalog.event_names import OF_DATALOADER, OPTIMIZER_STEP, PROFILER_STEP_NAME
 from trace_analyzer.catalog.fixes import FUSED, for_compiled, optimizer_in_few_launches, page_of, pages
 from trace_analyzer.frames.intervals import clip, union
 from trace_analyzer.report import Advice, Saving
 from trace_analyzer.units import count, counted, duration, percent
-
-
-def _preparations(context: AdviceContext, idle: pl.DataFrame) -> pl.Series:
-    """Return the data that the CPU prepares in each idle interval (``prepared``), except in launching operators."""
-    events = idle.get_column("event_id")
-    by_event = context.host.each(preparation_of(pl.col("name")), events)
-    function = pl.col("python_function").cast(pl.String)
-    by_function = context.blamed.codes.select(preparation_of(function)).to_series()[idle.get_column("code")]
-    prepared = pl.DataFrame([by_event.alias("by_event"), by_function.alias("by_function"), events.alias("event_id")])
-    computes = ~context.is_launching.fill_null(False)
-    return prepared.select(pl.when(computes).then(pl.coalesce("by_event", "by_function")).alias("prepared")).to_series()
-
 
 _PART_OF_CODE = 0.1
 """Least share of the idle time for which the advice shows code."""
@@ -49,8 +37,7 @@ def cpu_operators(context: AdviceContext) -> Opportunity | None:
 
     An operator that launches work afterwards does not compute on the CPU: it takes long to prepare its launch.
     """
-    idle = context.idle.filter(pl.col("cause") == "cpu-operator")
-    idle = idle.filter(_preparations(context, idle).is_null())
+    idle = context.idle.filter(pl.col("cause") == "cpu-operator", context.prepared.is_null())
     before_launch, idle_ns = idle.filter(context.is_launching), total(idle, length_ns())
     why = "single operators keep the CPU busy for over 1 ms without a runtime call, while the GPU waits"
     if before_launch.height:
@@ -79,8 +66,7 @@ def cpu_operators(context: AdviceContext) -> Opportunity | None:
 def cpu_preparation(context: AdviceContext) -> Opportunity | None:
     """Propose moving preparation out of the loop: idle time in which the CPU makes random numbers, tokens or images."""
     causes = ("cpu-operator", "python")
-    idle = context.idle.filter(pl.col("cause").is_in(causes))
-    idle = idle.with_columns(_preparations(context, idle)).drop_nulls("prepared")
+    idle = context.idle.with_columns(context.prepared).filter(pl.col("cause").is_in(causes)).drop_nulls("prepared")
     by_kind = (
         idle.group_by("prepared").agg(length_ns().sum().alias("ns")).sort("ns", "prepared", descending=[True, False])
     )
@@ -119,8 +105,8 @@ def record_stacks(context: AdviceContext) -> Opportunity | None:
 def python_work(context: AdviceContext) -> Opportunity | None:
     """Propose moving Python out of the loop: idle time in stretches of it without an operator or a call."""
     causes = ("python",)
-    idle = context.idle.filter(pl.col("cause").is_in(causes))
-    idle = clip(idle.filter(_preparations(context, idle).is_null()), context.silences, ["device"])
+    idle = context.idle.filter(pl.col("cause").is_in(causes), context.prepared.is_null())
+    idle = clip(idle, context.silences, ["device"])
     why = "the launching thread is in Python for 1 ms or more at a time, without an operator or a launch"
     return idle_opportunity(context, idle, causes, why, " in stretches of 1 ms or more without an operator or a call")
 

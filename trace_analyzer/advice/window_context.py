@@ -13,7 +13,7 @@ from trace_analyzer.analyses.left_out import cold_idle
 from trace_analyzer.analyses.modules import MODULE_CLASS
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.devices import Device
-from trace_analyzer.catalog.event_names import OPTIMIZER_STEP, SCOPES_OF_TORCH, serving_steps
+from trace_analyzer.catalog.event_names import OPTIMIZER_STEP, SCOPES_OF_TORCH, preparation_of, serving_steps
 from trace_analyzer.catalog.fixes import Platform, Program, platform_of
 from trace_analyzer.findings import DeviceFindings
 from trace_analyzer.frames.intervals import clip, filter_inside, spans_on, split_by, union
@@ -179,6 +179,15 @@ class AdviceContext:
         rows = self.idle.filter(pl.col("cause").is_in(shortened_by("cuda-graphs")))
         cut = split_by(rows, self.silences.with_columns(pl.lit(True).alias("silent")), ["device"], ["silent"])
         return cut.filter(pl.col("silent").is_null()).drop("silent")
+
+    @cached_property
+    def prepared(self) -> pl.Series:
+        """Return the data that the CPU prepares in each interval of ``idle`` outside of launching operators, or null."""
+        by_event = self.host.each(preparation_of(pl.col("name")), self.idle.get_column("event_id"))
+        function = pl.col("python_function").cast(pl.String)
+        by_function = self.blamed.codes.select(preparation_of(function)).to_series()[self.idle.get_column("code")]
+        kind = pl.coalesce(by_event.alias("prepared"), by_function)
+        return self.idle.select(pl.when(~self.is_launching.fill_null(False)).then(kind)).to_series()
 
     @property
     def is_launching(self) -> pl.Expr:

@@ -303,7 +303,9 @@ def _named_code(names: pl.DataFrame) -> pl.DataFrame:
 
 def preparation_of(name: pl.Expr) -> pl.Expr:
     """Return what a function or operator of this name prepares: the name of the first rule that matches; null for nothing."""
-    return first((matches(name, rule.pattern), pl.lit(rule.name)) for rule in code_rules("preparations"))
+    rules = code_rules("preparations")
+    names = pl.Enum(list(dict.fromkeys(rule.name for rule in rules)))  # a byte a row instead of a text
+    return first((matches(name, rule.pattern), pl.lit(rule.name)) for rule in rules).cast(names)
 
 
 INPUT_FILES = ("text", "images or sound")
