@@ -172,8 +172,9 @@ def test_call_stack_texts_name_the_program_s_innermost_line() -> None:
     assert (40, 60, "aten::addmm", "Net.fc1", "timm/mlp.py(20): forward") in actual
 
 
-def test_annotations_that_are_written_as_operators_tell_nothing() -> None:
-    actual = blamed(analysed(A, B, op("ProfilerStep#3", 0, 200), op("aten::mm", 30, 20)), "cause", "operator")
+@pytest.mark.parametrize("name", ["ProfilerStep#3", "train_iter 3", "model.forward"])
+def test_annotations_that_are_written_as_operators_tell_nothing(name: str) -> None:
+    actual = blamed(analysed(A, B, op(name, 0, 200), op("aten::mm", 30, 20)), "cause", "operator")
     assert actual[:3] == [
         (20, 30, "host-unknown", None),
         (30, 50, "dispatch", "aten::mm"),

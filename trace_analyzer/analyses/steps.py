@@ -6,7 +6,7 @@ import polars as pl
 
 from trace_analyzer import analysis, schema, thresholds
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.catalog.event_names import PROFILER_STEP_NAME, SCOPE, serving_steps, step_marks
+from trace_analyzer.catalog.event_names import PROFILER_STEP_NAME, serving_steps, step_marks
 from trace_analyzer.frames.intervals import END_NS, union, with_covered
 
 STEPS = schema.Table(
@@ -106,11 +106,10 @@ def _conform(marks: pl.DataFrame) -> pl.DataFrame:
 
 def _marked(host: Host) -> pl.DataFrame:
     """Return annotations and other events that match a rule, in order, with their ``marks`` and ``source``."""
-    names = host.names.select("kind", "name", "name_id")
+    names = host.names.select("kind", "name", "name_id", pl.col("marks").alias("is_scope"))
     if not (names.get_column("kind") == "annotation").any():  # PyTorch before 1.11 writes annotations as operators
-        is_scope = (pl.col("kind") == "operator") & pl.col("name").str.contains(SCOPE)
         annotation = pl.lit("annotation", dtype=names.schema["kind"])
-        names = names.with_columns(pl.when(is_scope).then(annotation).otherwise("kind").alias("kind"))
+        names = names.with_columns(pl.when("is_scope").then(annotation).otherwise("kind").alias("kind"))
     known = step_marks(names.filter(pl.col("kind").is_in(["annotation", "operator", "python"])))
     names = names.join(known, on=["kind", "name"], how="left", maintain_order="left")
     wanted = names.filter((pl.col("kind") == "annotation") | pl.col("marks").is_not_null()).get_column("name_id")

@@ -279,10 +279,14 @@ def built_in_call(name: pl.Expr) -> pl.Expr:
 
 
 def is_annotation() -> pl.Expr:
-    """Return whether an event only marks others; needs columns kind and name."""
-    return (pl.col("kind") == "annotation") | (
-        (pl.col("kind") == "operator") & pl.col("name").str.contains(_ANNOTATIONS)
-    )
+    """Return whether an event only marks others; needs columns kind and name, of all of a file's names.
+
+    Files without annotations are of PyTorch before 1.11, unless they name TorchDynamo.
+    """
+    kind, name = pl.col("kind"), pl.col("name")
+    is_new = ((kind == "annotation") | name.str.contains("^Torch(Dynamo|-Compiled)")).any()
+    is_scope = name.str.contains(_ANNOTATIONS) | (~is_new & name.str.contains(SCOPE))
+    return (kind == "annotation") | ((kind == "operator") & is_scope)
 
 
 def named_code(events: pl.DataFrame) -> pl.DataFrame:

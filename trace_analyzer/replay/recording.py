@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from trace_analyzer.catalog.event_names import BLOCKING, NO_OPERATOR, host_work
+from trace_analyzer.catalog.event_names import BLOCKING, host_work, is_annotation
 from trace_analyzer.frames.intervals import innermost, split_by, union
 from trace_analyzer.frames.lookups import Buffer, factorize, inverse_index, map_unique
 from trace_analyzer.report import Check, DeviceReport
@@ -48,8 +48,6 @@ OF_SAMPLES = tuple(number for number, name in enumerate(HOST_PARTS) if PARTS[nam
 """Parts that grow with the samples of a step."""
 _NAMED = tuple(number for number, name in enumerate(HOST_PARTS) if name in NAMED_WORK)
 _PARTS_OF_WORK = {HOST_PARTS[number]: number for number in _NAMED}
-_MARK_OPERATORS = rf"^(ProfilerStep|Optimizer\.)|{NO_OPERATOR}"
-"""Annotations that PyTorch before 1.11 writes as operators; they are no work."""
 
 COPY_KINDS = ("HtoD", "DtoH", "DtoD", "PtoP")
 KERNEL, MEMSET, FIRST_COPY, OTHER_COPY, GRAPH_KERNEL = 0, 1, 2, 2 + len(COPY_KINDS), 3 + len(COPY_KINDS)
@@ -248,7 +246,7 @@ def _name_kinds(events: pl.DataFrame) -> pl.DataFrame:
         pl.when(is_call & name.str.contains(_FREE)).then(pl.lit(FREE, pl.Int64)),
         pl.when(is_call & (work == "allocation")).then(pl.lit(ALLOC, pl.Int64)),
     )
-    is_operator = (pl.col("kind") == "operator") & ~name.str.contains(_MARK_OPERATORS)
+    is_operator = (pl.col("kind") == "operator") & ~is_annotation()
     part = (
         pl.when(work.is_in(list(_PARTS_OF_WORK)))
         .then(work.replace_strict(_PARTS_OF_WORK, default=None, return_dtype=pl.Int64))
