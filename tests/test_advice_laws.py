@@ -121,6 +121,8 @@ def counted_once(report: Report) -> None:
 
     Last resorts do not save the same time. What an estimate saves beyond its own time are waits of others, and says so.
     """
+    if not report.advice:
+        return
     members, seen, total_ns = report.tables["advice_members"], None, 0.0
     steps = max(1, len(report.verdict.window.steps))
     for item in report.advice:
@@ -166,5 +168,4 @@ def test_on_random_traces(trace: RandomTrace) -> None:
     report = analyze(trace.content, step="all")
     bounds_hold(report)
     order_holds(report)
-    if report.advice:
-        counted_once(report)
+    counted_once(report)
