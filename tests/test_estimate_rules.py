@@ -147,6 +147,19 @@ def test_small_messages_are_one_if_nothing_needs_them_before(
     assert predicted.low_ns < predicted.step_ns < predicted.high_ns < replay.identity.step_ns
 
 
+@pytest.mark.parametrize(("elements", "steps", "left_us"), [(1_000_000, 1, [209, 326]), (1_000, 3, [95, 195, 295])])
+def test_a_message_is_of_one_step_and_of_100_mb_at_most(elements: int, steps: int, left_us: list[int]) -> None:
+    message = {"Collective name": "allreduce", "In msg nelems": elements, "dtype": "Float", "Group size": 8}
+    rows = [
+        [op("record_param_comms", 100 * n, 20, **message), launched("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 100 * n + 5, 100 * n + 10, 50 + n, n + 1)]
+        for n in range(30)
+    ]  # fmt: skip
+    marks = [annotation(f"ProfilerStep#{n}", 3_000 // steps * n, 3_000 // steps - 1) for n in range(steps)]
+    replay = Replay.of(analysed(rows, marks), 0)
+    ran = replay.weights((Change("buckets"),)).device[replay.graph.kind == EXECUTION]
+    assert sorted(ran[ran > 0].tolist()) == pytest.approx([1_000 * us for us in left_us])
+
+
 @pytest.mark.parametrize("change", [Change("speedup", {"target": "communication", "factor": 2.0}), Change("overlap")])
 def test_what_one_rank_waits_for_its_peers_is_not_known(change: Change) -> None:
     replay = Replay.of(LazyReport.on(PAIRS["overlap"].before(1), device=0), 0)
