@@ -337,7 +337,7 @@ def test_the_measured_step_says_it_exactly() -> None:
     assert estimate.window_ns == pytest.approx(11 * 60_000, rel=0.001), "eleven steady steps"
     assert estimate.removed_ns == estimate.least_removed_ns
     assert "60 us without the profiler, 100 us with it" in estimate.why
-    quick = unbiased(analysed(steps(), measured_step_ms=0.040))
+    quick = unbiased(analysed(steps(), measured_step_ms=0.031))
     assert (quick.survives, quick.regime) == (False, "compute-bound")
 
 

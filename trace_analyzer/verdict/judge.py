@@ -226,13 +226,13 @@ def debiased(
 
     ``survives`` is None where the regime changes with the estimate, but not with its lower bound.
     """
-    judgement = judge(parts_ns, cold_gap_ns, levers)
+    # Levers are those of the program without the profiler where its step was measured.
+    judgement = judge(parts_ns, cold_gap_ns, NO_LEVERS if recording and recording.method == "measured" else levers)
     if recording is None or judgement is None:
         return None
     parts, least = _without(parts_ns, recording.taken_ns), _without(parts_ns, recording.least_ns)
     after, at_least = (judge(rest, cold_gap_ns, levers) for rest in (parts, least))
-    same = after is not None and after.regime == judgement.regime
-    same_at_least = at_least is not None and at_least.regime == judgement.regime
+    same, same_at_least = (one is not None and one.regime == judgement.regime for one in (after, at_least))
     return Debiased(
         method=recording.method,
         event_cost_ns={kind: cost for kind, (_, cost) in recording.event_cost_ns.items()},
