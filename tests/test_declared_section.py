@@ -221,10 +221,6 @@ def test_the_docs_name_its_section() -> None:
     assert "| `busy_ns` | Int64 | Time in play. |" in text
 
 
-def test_rows_conform_to_the_table() -> None:
-    assert TOYS.conform(pl.DataFrame(ROWS, schema=TOYS.schema)).height == len(ROWS)
-
-
 STREAMS = Table(
     "streams",
     "Work of each stream.",
@@ -300,12 +296,6 @@ def test_its_section_is_laid_out_by_all_renderers() -> None:
     assert "### Streams\n\n| Stream | Busy |" in report.to_markdown()
     (listing,) = next(chapter.pieces for chapter in view(report).chapters if chapter.title == "Streams")
     assert [[cell.text for cell in row.cells] for row in listing.rows] == [["7", "30 us"], ["13", "10 us"]]
-
-
-def test_the_report_carries_its_section() -> None:
-    *_, streams, longest = streams_report().declared
-    assert (streams.table, streams.section) == (STREAMS, STREAMS_SECTION)
-    assert longest.section is None
 
 
 def test_what_failed_checks_do_not_support_is_hidden_as_declared() -> None:

@@ -54,20 +54,18 @@ def intervals_of(columns: TimelineColumns) -> list[tuple[str, int, int]]:
 # ---- rows ------------------------------------------------------------------------------------------------
 
 
-def test_nested_events_get_their_depth() -> None:
-    assert lanes((0, 10), (1, 3), (2, 1), (6, 2), (10, 5)) == [0, 1, 2, 1, 0]
-
-
-def test_events_without_duration_are_never_open() -> None:
-    assert lanes((0, 10), (5, 0), (5, 3), (8, 0)) == [0, 1, 1, 1]
-
-
-def test_overlapping_events_get_the_topmost_free_row() -> None:
-    assert lanes((0, 10), (5, 10), (10, 10), (15, 10)) == [0, 1, 0, 1]
-
-
-def test_a_clash_leaves_the_runs_before_and_after_it_alone() -> None:
-    assert lanes((0, 9), (1, 8), (2, 2), (10, 10), (15, 10), (30, 5), (30, 0), (31, 2)) == [0, 1, 2, 0, 1, 0, 1, 1]
+@pytest.mark.parametrize(
+    ("events", "rows"),
+    [
+        ([(0, 10), (1, 3), (2, 1), (6, 2), (10, 5)], [0, 1, 2, 1, 0]),
+        ([(0, 10), (5, 0), (5, 3), (8, 0)], [0, 1, 1, 1]),
+        ([(0, 10), (5, 10), (10, 10), (15, 10)], [0, 1, 0, 1]),
+        ([(0, 9), (1, 8), (2, 2), (10, 10), (15, 10), (30, 5), (30, 0), (31, 2)], [0, 1, 2, 0, 1, 0, 1, 1]),
+    ],
+    ids=["nested", "without-duration", "overlapping", "a-clash-between-runs"],
+)
+def test_rows_of_events(events: list[tuple[int, int]], rows: list[int]) -> None:
+    assert lanes(*events) == rows
 
 
 @pytest.mark.parametrize("seed", range(20))

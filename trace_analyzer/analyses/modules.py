@@ -56,7 +56,15 @@ def backward_links(trace: Trace, host: Host) -> pl.DataFrame:
     )
     by_arrow = _by_arrow(trace.flows, operators).join(by_number, on="event_id", how="anti")
     links = pl.concat([by_number, by_arrow]).unique("event_id", keep="first", maintain_order=True)
-    return BACKWARD_LINKS.conform(_with_module(links, host).sort("event_id"))
+    modules = host.those((pl.col("kind") == "python") & pl.col("name").str.starts_with(_MODULE)).select(
+        "thread_id", "start_ns", "end_ns", pl.col("event_id").alias("module_id")
+    )
+    forward = links.hstack(host.events.select("thread_id", "start_ns")[links.get_column("forward_id")])
+    located = innermost_at(forward, "start_ns", modules, "module_id")
+    names = host.texts(located.get_column("module_id")).cast(pl.String)
+    return BACKWARD_LINKS.conform(
+        located.with_columns(names.str.strip_prefix(_MODULE).alias("module")).sort("event_id")
+    )
 
 
 def _by_arrow(flows: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
@@ -80,17 +88,6 @@ def _by_arrow(flows: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
         .sort("event_id")
         .select("event_id", "forward_id")
     )
-
-
-def _with_module(links: pl.DataFrame, host: Host) -> pl.DataFrame:
-    """Add the innermost nn.Module frame around the forward operator; null where none was recorded."""
-    modules = host.those((pl.col("kind") == "python") & pl.col("name").str.starts_with(_MODULE)).select(
-        "thread_id", "start_ns", "end_ns", pl.col("event_id").alias("module_id")
-    )
-    forward = links.hstack(host.events.select("thread_id", "start_ns")[links.get_column("forward_id")])
-    located = innermost_at(forward, "start_ns", modules, "module_id")
-    names = host.texts(located.get_column("module_id")).cast(pl.String)
-    return located.with_columns(names.str.strip_prefix(_MODULE).alias("module"))
 
 
 # Find forward work that is repeated in the backward pass: activation checkpointing trades time for memory.

@@ -112,17 +112,13 @@ def _pointwise(plain: str, read: tuple[TensorType, ...]) -> TensorType:
     prevailing = "float" if {"half", "bfloat16"} <= dtypes else max(dtypes, key=_PROMOTION.index)
     if prevailing not in _FLOATS and plain not in _ON_INTEGERS:
         prevailing = "float"
-    return TensorType(_broadcast([tensor.shape for tensor in read]), prevailing)
-
-
-def _broadcast(shapes: list[Shape]) -> Shape:
-    """Return the broadcast shape; raise ``ValueError`` where there is none."""
+    shapes = [tensor.shape for tensor in read]
     rank = max(map(len, shapes))
     columns = zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True)
     sizes = [{n for n in column if n != 1} for column in columns]
     if any(len(column) > 1 for column in sizes):
         raise ValueError("shapes do not broadcast")
-    return tuple(next(iter(column), 1) for column in sizes)
+    return TensorType(tuple(next(iter(column), 1) for column in sizes), prevailing)
 
 
 def _product(left: TensorType, right: TensorType) -> TensorType | None:

@@ -147,7 +147,16 @@ def typical_step(pieces: pl.DataFrame) -> pl.DataFrame:
     own = pieces.filter(pl.col("step").eq_missing(step["step"]) & (pl.col("start_ns") < pl.col("end_ns")))
     shown = coalesce(own.with_columns(pl.lit(0, pl.Int64).alias("track")), ["track"], "category")
     if shown.height > MOST_PIECES:
-        shown = _thinned(shown, step["length"])
+        # Of each equal part of the step, the category with most time in it.
+        width = max(1, step["length"] // MOST_PIECES + 1)
+        first = shown.get_column("start_ns").min()
+        part = ((pl.col("start_ns") - first) // width).alias("part")
+        owned = (pl.col("end_ns") - pl.col("start_ns")).alias("owned")
+        best = (
+            shown.with_columns(part, owned).sort("owned", descending=True).unique("part", keep="first").sort("start_ns")
+        )
+        following = pl.col("start_ns").shift(-1).fill_null(shown.get_column("end_ns").max())
+        shown = best.with_columns(following.alias("end_ns"))
     start = shown.get_column("start_ns").min()
     return shown.select(
         (pl.col("start_ns") - start).alias("start_ns"),
@@ -155,14 +164,3 @@ def typical_step(pieces: pl.DataFrame) -> pl.DataFrame:
         pl.col("kind", "category").cast(pl.String),
         pl.coalesce("operator", "kernel", "category").cast(pl.String).alias("name"),
     ).select(pl.col(name).cast(dtype) for name, dtype in TIMELINE.items())
-
-
-def _thinned(pieces: pl.DataFrame, length: int) -> pl.DataFrame:
-    """Return at most `MOST_PIECES` pieces: for each equal part of the step, the category with most time in it."""
-    width = max(1, length // MOST_PIECES + 1)
-    first = pieces.get_column("start_ns").min()
-    part = ((pl.col("start_ns") - first) // width).alias("part")
-    owned = (pl.col("end_ns") - pl.col("start_ns")).alias("owned")
-    best = pieces.with_columns(part, owned).sort("owned", descending=True).unique("part", keep="first").sort("start_ns")
-    following = pl.col("start_ns").shift(-1).fill_null(pieces.get_column("end_ns").max())
-    return best.with_columns(following.alias("end_ns"))

@@ -125,7 +125,12 @@ def unknown(report: Report, asked: str) -> UsageError:
         return UsageError(f"no {asked!r} in this trace: there are {there}")
     if kind == "kernel":
         return _unknown_kernel(report, asked)
-    known = _ids_of(report, kind)
+    ids = {
+        "advice": [f"advice:{item.id}" for item in report.advice],
+        "check": [check_id(report, check) for check in report.trust],
+        "step": [step_id(report, step) for step in report.steps],
+    }
+    known = ids.get(kind) or ["verdict", *ids["advice"], *ids["step"], *ids["check"]]
     if kind not in KINDS and ":" in asked and (meant := did_you_mean(kind.lower(), KINDS)):
         return UsageError(f"no {asked!r}, as ids begin with {', '.join(KINDS)}{meant}")
     near = get_close_matches(asked, known, n=_NEAR, cutoff=0.5) or known[:_NEAR]
@@ -141,13 +146,3 @@ def _unknown_kernel(report: Report, asked: str) -> UsageError:
     listed = ", ".join(f"kernel:{kernel_hash(name)} ({kernel_label(name, _LABEL).strip()})" for name in known[:_NEAR])
     why = f"{len(named)} kernels have this in their name" if len(named) > 1 else "near it"
     return UsageError(f"no {asked!r} in this trace; {why}: {listed}{', ...' if len(known) > _NEAR else ''}")
-
-
-def _ids_of(report: Report, kind: str) -> list[str]:
-    """Return the known ids of a kind, for suggestions; those of every kind for an unknown kind."""
-    ids = {
-        "advice": [f"advice:{item.id}" for item in report.advice],
-        "check": [check_id(report, check) for check in report.trust],
-        "step": [step_id(report, step) for step in report.steps],
-    }
-    return ids.get(kind) or ["verdict", *ids["advice"], *ids["step"], *ids["check"]]

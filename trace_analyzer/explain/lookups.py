@@ -162,7 +162,16 @@ def _gap(report: Report, asked: str) -> Explanation | None:
             "launch_lead_ns": after.get("lead_ns"),
         },
         rows_title="What the host did meanwhile, by time",
-        rows=_host_rows(report, gap["gap_id"]),
+        rows=tuple(
+            {
+                "time_ns": row["time_ns"],
+                "cause": label(row["cause"]),
+                "event": row["name"],
+                "operator": row["operator"] if row["operator"] != row["name"] else None,
+                "where": in_function(row["python_function"]) if row["python_function"] else row["module"],
+            }
+            for row in items.host_intervals(report, gap["gap_id"]).head(_MOST_ROWS).to_dicts()
+        ),
         see=(_kernel_id(report, gap["activity_id"]),) if after else (),
         next=_next_of_cause(report, gap["cause"]),
     )
@@ -173,20 +182,6 @@ def _next_of_cause(report: Report, cause: str) -> str:
     held_by_host = cause in PARTS and PARTS[cause].cure is not None
     best = next(iter(report.advice), None) if held_by_host else None
     return _command(report, "explain", f"advice:{best.id}" if best else "verdict")
-
-
-def _host_rows(report: Report, gap_id: int) -> tuple[Mapping[str, Value], ...]:
-    """Return the host's work during a gap by cause and by the code that was running, longest first."""
-    return tuple(
-        {
-            "time_ns": row["time_ns"],
-            "cause": label(row["cause"]),
-            "event": row["name"],
-            "operator": row["operator"] if row["operator"] != row["name"] else None,
-            "where": in_function(row["python_function"]) if row["python_function"] else row["module"],
-        }
-        for row in items.host_intervals(report, gap_id).head(_MOST_ROWS).to_dicts()
-    )
 
 
 def _kernel(report: Report, asked: str) -> Explanation | None:

@@ -153,7 +153,15 @@ def _collectives(
         )
     )
     keyed, groups = _with_groups(joined, trace)
-    numbered = _with_steps(keyed, steps)
+    # The step is the one whose annotation contains the launch, else the one in which the kernel starts.
+    at_device = lookup_at(keyed, "start_ns", steps.rename({"index": "device_step"}), ["device"], ["device_step"])
+    on_host = steps.select(
+        "device", pl.col("host_start_ns").alias("start_ns"), pl.col("host_end_ns").alias("end_ns"), pl.col("index").alias("host_step")
+    ).drop_nulls("start_ns")  # fmt: skip
+    launched = at_device.with_columns(pl.coalesce("launch_ns", "start_ns").alias("at"))
+    placed = lookup_at(launched, "at", on_host, ["device"], ["host_step"])
+    step = pl.when(pl.col("launch_ns").is_not_null()).then("host_step").otherwise("device_step")
+    numbered = placed.with_columns(step.alias("step"))
     order = pl.struct(pl.coalesce("launch_ns", "start_ns"), "start_ns").rank("ordinal").over("group", "step")
     return numbered.with_columns(
         (order.cast(pl.Int64) - 1).alias("ordinal"),
@@ -173,18 +181,6 @@ def _with_groups(rows: pl.DataFrame, trace: Trace) -> tuple[pl.DataFrame, tuple[
     keys = distinct.with_columns(pl.Series("group", [group and group.key for group in groups], dtype=pl.String))
     keyed = rows.join(keys, on=named, how="left", nulls_equal=True, maintain_order="left")
     return keyed, tuple({group.key: group for group in groups if group}.values())
-
-
-def _with_steps(rows: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Add ``step``: the one whose annotation contains the launch, else the one in which the kernel starts."""
-    at_device = lookup_at(rows, "start_ns", steps.rename({"index": "device_step"}), ["device"], ["device_step"])
-    on_host = steps.select(
-        "device", pl.col("host_start_ns").alias("start_ns"), pl.col("host_end_ns").alias("end_ns"), pl.col("index").alias("host_step")
-    ).drop_nulls("start_ns")  # fmt: skip
-    launched = at_device.with_columns(pl.coalesce("launch_ns", "start_ns").alias("at"))
-    placed = lookup_at(launched, "at", on_host, ["device"], ["host_step"])
-    step = pl.when(pl.col("launch_ns").is_not_null()).then("host_step").otherwise("device_step")
-    return placed.with_columns(step.alias("step"))
 
 
 def exposed_pieces(collectives: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:

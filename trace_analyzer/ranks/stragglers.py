@@ -83,14 +83,16 @@ def slowdown(own: pl.DataFrame, role_of: pl.DataFrame, transfer_ratio: float) ->
     rows = own.join(role_of, on="rank").filter(pl.col("rank").n_unique().over("step") > 1)
     if rows.is_empty() or not rows.get_column("own_ns").sum():
         return None
-    by_step = rows.group_by("step").agg(
+    by_step = rows.group_by("step", maintain_order=True).agg(
         (pl.col("own_ns").max() / pl.col("own_ns").mean()).alias("ratio"),
         pl.col("rank").sort_by("own_ns", "rank", descending=[True, False]).first().alias("worst"),
     )
     estimate = by_step.select(pl.col("ratio").mean()).item()
     worst, worst_steps = by_step.group_by("worst").len().sort("len", "worst", descending=[True, False]).row(0)
-    means = rows.group_by("role", "rank").agg(pl.col("own_ns").mean().alias("mean"), _cv("own_ns").alias("cv"))
-    between = means.group_by("role").agg(_cv("mean"), pl.len()).drop_nulls()
+    means = rows.group_by("role", "rank", maintain_order=True).agg(
+        pl.col("own_ns").mean().alias("mean"), _cv("own_ns").alias("cv")
+    )
+    between = means.group_by("role", maintain_order=True).agg(_cv("mean"), pl.len()).drop_nulls()
     weighted = (pl.col("mean") * pl.col("len")).sum() / pl.col("len").sum()
     between_cv = between.select(weighted).item() if between.height else None
     within_cv = means.get_column("cv").mean()

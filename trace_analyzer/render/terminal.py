@@ -211,11 +211,20 @@ def _one_advice(rank: int, item: Advice, report: Report, width: int) -> list[Lin
 
 def _trust(report: Report, width: int) -> list[Line]:
     """Write how busy and how well linked each device is, its steps, and what was recorded."""
+    recorded = report.trace.recorded
+    flags = {
+        "shapes": recorded.shapes,
+        "stacks": recorded.stack,
+        "modules": recorded.modules,
+        "memory": recorded.memory,
+    }
+    yes = ", ".join(name for name, is_on in flags.items() if is_on)
+    no = ", ".join(name for name, is_on in flags.items() if not is_on)
     pairs = [
         *((f"Device {device.index}", _device_phrase(device)) for device in report.devices[:_TOP_DEVICES]),
         *_more_devices(report.devices[_TOP_DEVICES:]),
         *_steps(report),
-        ("Recorded", _recorded_phrase(report)),
+        ("Recorded", "; ".join(text for text in (yes or "times only", f"not {no}" if no else "") if text)),
     ]
     indent = max(len(units.visible(label)) for label, _ in pairs)
     return [
@@ -272,19 +281,6 @@ def _set_aside(aside: Sequence[summaries.SetAside]) -> str:
         for steps in aside
     ]
     return "; set aside: " + ", ".join(states) if states else ""
-
-
-def _recorded_phrase(report: Report) -> str:
-    recorded = report.trace.recorded
-    flags = {
-        "shapes": recorded.shapes,
-        "stacks": recorded.stack,
-        "modules": recorded.modules,
-        "memory": recorded.memory,
-    }
-    yes = ", ".join(name for name, is_on in flags.items() if is_on)
-    no = ", ".join(name for name, is_on in flags.items() if not is_on)
-    return "; ".join(text for text in (yes or "times only", f"not {no}" if no else "") if text)
 
 
 def _notes(report: Report, width: int) -> list[Line]:

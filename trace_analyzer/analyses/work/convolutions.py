@@ -61,7 +61,16 @@ def _into(call: calls.Call, result: calls.Shape, bias: int | None) -> calls.Work
     given, weight = call.tensor(0), call.tensor(1)
     calls.require(len(weight.shape) == len(given.shape) == len(result) >= 3)
     calls.require(weight.shape[1] > 0 and given.shape[1] % weight.shape[1] == 0)
-    fits = all(_can_lead_to(n, k, o) for n, k, o in zip(given.shape[2:], weight.shape[2:], result[2:], strict=True))
+    # A usual stride, dilation and padding give this size; padding is limited to the reach of the taps.
+    fits = all(
+        any(
+            (n + 2 * pad - reach - 1) // step + 1 == o
+            for step in _STRIDES
+            for reach in (spread * (k - 1) for spread in _DILATIONS)
+            for pad in range(reach // 2 + 1)
+        )
+        for n, k, o in zip(given.shape[2:], weight.shape[2:], result[2:], strict=True)
+    )
     if not fits or result[0] != given.shape[0] or result[1] != weight.shape[0]:
         raise calls.Unrecorded
     output, added = calls.Tensor(result, given.dtype), None if bias is None else call.optional(bias)
@@ -71,19 +80,6 @@ def _into(call: calls.Call, result: calls.Shape, bias: int | None) -> calls.Work
 
 _STRIDES, _DILATIONS = range(1, 9), (1, 2, 4)
 """Strides and dilations of convolutions in real models."""
-
-
-def _can_lead_to(size: int, taps: int, result: int) -> bool:
-    """Return whether a usual stride, dilation and padding give a result of this size.
-
-    Padding is limited to the reach of the taps.
-    """
-    return any(
-        (size + 2 * pad - reach - 1) // step + 1 == result
-        for step in _STRIDES
-        for reach in (spread * (taps - 1) for spread in _DILATIONS)
-        for pad in range(reach // 2 + 1)
-    )
 
 
 def _flop(batch: int, space: calls.Shape, weight: calls.Tensor) -> float:

@@ -248,10 +248,18 @@ def payload(columns: TimelineColumns) -> str:
             _joined(members, "place").replace_strict(places, range(len(places)), return_dtype=pl.Int64)
         ),
     }
+    # Short names; those of different kernels differ.
+    frames = [frame_label(name) for name in names.values]
+    short = [short_name(name.removeprefix(MODULE_PREFIX)) for name in names.values]
+    pairs = zip(names.values, frames, short, strict=True)
+    arguments = distinguishing_arguments((name, label) for name, frame, label in pairs if not frame)
     header = {
         "end": columns.end_ns,
         "activities": columns.activity_count,
-        "labels": _labels(names.values),
+        "labels": [
+            frame or (f"{label}, {arguments[name]}" if name in arguments else label)
+            for name, frame, label in zip(names.values, frames, short, strict=True)
+        ],
         "tracks": [asdict(track) for track in columns.tracks],
         "curves": [[curve.kind, curve.place, curve.steps.height] for curve in columns.curves],
         "advice": [[advice.advice, advice.total, advice.members.height] for advice in columns.advice],
@@ -261,18 +269,6 @@ def payload(columns: TimelineColumns) -> str:
         "own_kinds": sorted(columns.packages.own),
     }
     return codec.encode(header, encoded)
-
-
-def _labels(names: Sequence[str]) -> list[str]:
-    """Return short names; those of different kernels differ."""
-    frames = [frame_label(name) for name in names]
-    short = [short_name(name.removeprefix(MODULE_PREFIX)) for name in names]
-    pairs = zip(names, frames, short, strict=True)
-    arguments = distinguishing_arguments((name, label) for name, frame, label in pairs if not frame)
-    return [
-        frame or (f"{label}, {arguments[name]}" if name in arguments else label)
-        for name, frame, label in zip(names, frames, short, strict=True)
-    ]
 
 
 def _storage_order(track: TrackEvents) -> int:
