@@ -108,6 +108,7 @@ def test_what_runs_within_generated_code_and_the_engine_of_autograd_is_no_gap_an
         ([annotation("Optimizer.step#RMSprop.step", 40, 2_000)], "cpu-optimizer", "foreach=True"),
         ([python("train.py(3): count", 40, 2_000)], "cpu-python", "values * values"),
         ([python("<built-in function sleep>", 40, 2_000)], "cpu-host-wait", "time.sleep()"),
+        ([op("c10d::allreduce_", 40, 2_000)], "cpu-communication", "analyze ranks FOLDER"),
     ],
 )  # fmt: skip
 def test_code_is_for_what_takes_the_time(events: list[object], fix: str, has: str) -> None:
