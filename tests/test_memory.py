@@ -493,6 +493,16 @@ def test_a_report_shows_the_peak_by_operator_where_memory_was_recorded() -> None
         assert "Memory at the peak" not in lacks
 
 
+def test_each_process_has_an_allocator_of_its_own() -> None:
+    """Events of two ranks in one file alternate; those of the one that holds less take nothing from the other."""
+    document = traced()
+    less = [event | {"pid": 99} for event in document["traceEvents"] if event["name"] == "[memory]"][:1]
+    both = document | {"traceEvents": document["traceEvents"] + [event | {"ts": event["ts"] + 1} for event in less]}
+    assert len(less) == 1
+    tables = [ta.analyze(json.dumps(each).encode()).tables["memory"] for each in (document, both)]
+    assert tables[0].equals(tables[1])
+
+
 def test_what_holds_the_peak_has_ids() -> None:
     report = ta.analyze(json.dumps(traced()).encode())
     assert "memory:0  100 MiB, 80 % of the peak: allocated before the record" in report.to_agent_text()

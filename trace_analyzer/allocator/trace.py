@@ -31,7 +31,8 @@ MEMORY = schema.Table(
     "memory",
     "What is live at the peak of each device's memory, the most bytes first.",
     schema.columns("""
-        torch_device i64 Number of the device in PyTorch, `cuda:N`: profilers of ROCm count otherwise.
+        torch_device i64 Number of the device in PyTorch, `cuda:N`: profilers of ROCm count otherwise. Of several processes
+            that use it, the one that holds most at once.
         category str What holds it: parameters, gradients, optimizer state, activations, temporaries, library workspaces,
             allocated before the record, or unknown.
         module operator python_function
@@ -59,15 +60,21 @@ SECTION = Section(
 )
 
 
-def record_of(memory_events: pl.DataFrame, context: Context) -> tuple[Snapshot, pl.DataFrame, pl.DataFrame]:
+def record_of(
+    memory_events: pl.DataFrame, threads: pl.DataFrame, context: Context
+) -> tuple[Snapshot, pl.DataFrame, pl.DataFrame]:
     """Return the record as a snapshot without segments, its blocks with their attribution, and table `levels`.
 
     The totals of the events give the levels: they are the allocator's own. Events without a total or an address, as
-    PyTorch before 1.10 wrote them, are left out. Times of the levels are also in ns, as ``time_ns``.
+    PyTorch before 1.10 wrote them, are left out. Times of the levels are also in ns, as ``time_ns``. Each process has
+    an allocator of its own: of several on one device, the one that holds most at once is taken.
     """
+    process = pl.col("process_id")
     rows = (
         memory_events.filter(pl.col("device_type") != CPU)
         .drop_nulls(["device", "address", "bytes", "total_allocated_bytes"])
+        .join(threads.select("thread_id", "process_id"), on="thread_id", how="left", maintain_order="left")
+        .filter(process.eq_missing(process.sort_by("total_allocated_bytes").last().over("device")))
         .with_columns(event=pl.int_range(pl.len()).over("device"), time_us=pl.col("time_ns") // _NS_PER_US)
         .with_row_index("stack")  # an event is the call stack of its allocation
     )
