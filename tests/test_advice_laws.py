@@ -69,7 +69,7 @@ def bounds_hold(report: Report) -> None:
     parts = report.verdict.parts_ns
     for item in report.advice:
         has_products = item.id == "fewer-bytes" and "plus the time of fp32 matmuls" in item.how_bound
-        reached = sum(parts[part] for part in (KERNELS if has_products else REACHES[item.id]))
+        reached = sum(parts[part] for part in (("compute", "memory") if has_products else REACHES[item.id]))
         predicted = item.predicted is not None and "raised to the best end of the replay" in item.how_bound
         reached = sum(parts.values()) if predicted else reached
         assert 0 <= item.saves_ns_at_most <= (reached + 1) // (2 if item.id in HALF and not has_products else 1)

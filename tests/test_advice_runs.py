@@ -76,6 +76,8 @@ def program(code: str) -> dict[str, Any]:
         }
         names |= {"fully_shard": fully_shard, "model": fully_shard(blocks[3])}
         names |= {"block": torch.nn.Linear(8, 8)} if "fully_shard(block)" in code.splitlines()[0] else {}
+    if code.startswith("with model.no_sync()"):
+        names["model"] = DistributedDataParallel(model)
     if "need_weights" in code:
         names |= dict.fromkeys("qkv", torch.randn(4, 2, 8))
     return names

@@ -208,7 +208,14 @@ def test_a_faster_device_stays_above_the_cpu_s_floor() -> None:
 
 @pytest.mark.parametrize(
     ("step", "low", "high", "known"),
-    [(90, 85, 95, True), (90, 84, 95, False), (99.5, 98.5, 100, True), (99.5, 97.9, 100, False), (100, 100, 100, True)],
+    [
+        (90, 85, 95, True),
+        (90, 84, 95, False),
+        (90, 90, 100, False),
+        (99.5, 98.5, 100, True),
+        (99.5, 97.9, 100, False),
+        (100, 100, 100, True),
+    ],
 )
 def test_a_saving_is_known_where_the_interval_is_at_most_as_wide(
     step: float, low: float, high: float, known: bool

@@ -88,7 +88,7 @@ def too_few(report: Analysed, device: int) -> str | None:
     count = int((report.tables["activities"].get_column("device") == device).sum())
     if count >= MIN_ACTIVITIES or report.tables["steps"].filter("steady", device=device).height >= MIN_STEPS:
         return None
-    return f"{count} activities on the device are too few to replay: at least {MIN_ACTIVITIES} are needed, or {MIN_STEPS} steady steps"
+    return f"{count} activities on the device are too few to replay: at least {MIN_ACTIVITIES} are needed, or fewer that repeat {MIN_STEPS} times"
 
 
 def needs_links(change: Change) -> bool:

@@ -58,7 +58,9 @@ class Scenario:
     low_ns: Annotated[float, "Lower end of its interval, ns."]
     high_ns: Annotated[float, "Upper end of its interval, ns."]
     saves_ratio: Annotated[float, "What it saves, as a share of the present step."]
-    is_known: Annotated[bool, "Whether half of the interval is under half of what it saves."] = True
+    is_known: Annotated[
+        bool, "Whether half of the interval is at most half of what it saves, and the present step outside of it."
+    ] = True
 
 
 @dataclass(frozen=True)

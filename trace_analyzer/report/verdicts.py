@@ -389,8 +389,12 @@ class HostCost:
 
 
 def is_saving_known(now_ns: float, step_ns: float, low_ns: float, high_ns: float) -> bool:
-    """Return whether an estimate tells what is saved: half of its interval is under half of that, or all is too little."""
-    return bool(high_ns - low_ns < abs(now_ns - step_ns) or now_ns - low_ns < thresholds.WORTH_RATIO * now_ns)
+    """Return whether an estimate tells what is saved: half of its interval is at most half of that, or all is too little.
+
+    An interval that holds the present step does not.
+    """
+    is_narrow = high_ns - low_ns <= abs(now_ns - step_ns) and not low_ns <= now_ns <= high_ns
+    return bool(is_narrow or now_ns - low_ns < thresholds.WORTH_RATIO * now_ns)
 
 
 @dataclass(frozen=True)
@@ -402,7 +406,9 @@ class Predicted:
     high_ns: Annotated[Quantity, "End of the interval."]
     now_ns: Annotated[Quantity, "The step without the change, replayed too."]
     has_steps: Annotated[bool, "Whether it is the step, not the window."] = True
-    is_known: Annotated[bool, "Whether half of the interval is under half of the saving."] = True
+    is_known: Annotated[
+        bool, "Whether half of the interval is at most half of the saving, and the present step outside of it."
+    ] = True
     batch: Annotated[
         float,
         "How many times as big the batch is then: the step is for as many samples as now, that share of the bigger one.",
