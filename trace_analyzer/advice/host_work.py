@@ -171,7 +171,9 @@ def cpu_advice(run: CpuRun, names: pl.DataFrame) -> tuple[Advice, ...]:
         "attention": _leading(run, "normalization") == "aten::_softmax" and name.is_in(["aten::bmm"]).any(),
     }
     cases = [case for case, is_shown in shown.items() if is_shown]
-    advice = (_advice(CpuFix(**page), run, cases) for page in pages().values() if "parts" in page)
+    classes = run.pieces.get_column("name").cast(pl.String).str.extract(OPTIMIZER_STEP).drop_nulls()
+    optimizer = classes[0] if classes.len() else ""
+    advice = (_advice(CpuFix(**page), run, cases, optimizer) for page in pages().values() if "parts" in page)
     items = (item for _, item in sorted(filter(None, advice), key=lambda pair: -pair[0]))
     is_compiled = name.str.contains(BY_INDUCTOR).any()
     return tuple(replace(item, code=for_compiled(item.code)) if is_compiled else item for item in items)
@@ -183,15 +185,16 @@ def _leading(run: CpuRun, part: str) -> str | None:
     return own.sort("time_ns", "name").item(-1, "name") if own.height else None
 
 
-def _advice(fix: CpuFix, run: CpuRun, cases: Sequence[str]) -> tuple[float, Advice] | None:
-    """Return the rank of a fix, ns, and the advice; None where too little time is concerned."""
-    classes = run.pieces.get_column("name").cast(pl.String).str.extract(OPTIMIZER_STEP).drop_nulls()
-    optimizer = classes[0] if classes.len() else ""
-    # Without a fused form the arithmetic stays: the CPU computes each parameter in turn, however it is called.
-    stays = fix.phases == ["optimizer"] and optimizer not in ("", *FUSED)
-    concerned = pl.col("part").is_in([part for part in fix.parts if not (stays and part == "pointwise")]) & ~pl.col(
-        "name"
-    ).fill_null("").str.contains(fix.unless)
+def _advice(fix: CpuFix, run: CpuRun, cases: Sequence[str], optimizer: str) -> tuple[float, Advice] | None:
+    """Return the rank of a fix, ns, and the advice; None where too little time is concerned.
+
+    ``optimizer`` is the class of the trace's optimizer, "" where it names none.
+    """
+    parts = {*fix.parts}
+    if fix.phases == ["optimizer"] and optimizer not in ("", *FUSED):
+        # Without a fused form the arithmetic stays: the CPU computes each parameter in turn, however it is called.
+        parts -= {"pointwise"}
+    concerned = pl.col("part").is_in(parts) & ~pl.col("name").fill_null("").str.contains(fix.unless)
     if fix.phases is not None:
         concerned &= pl.col("phase").fill_null("").is_in(fix.phases)
     if fix.bits is not None:

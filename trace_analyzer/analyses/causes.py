@@ -359,9 +359,11 @@ def behind_waits(idle: pl.DataFrame, host: Host, threads: pl.Series, works: Coll
     the work is hidden; without the work the idle time ends earlier.
     """
     waiting = idle.filter(pl.col("cause") == "synchronization")
+    if waiting.is_empty():
+        return waiting
     is_meant = pl.col("work").is_in(works) & pl.col("thread_id").is_in(threads.implode())
     events = host.events.filter(is_meant).sort("start_ns", "end_ns", descending=[False, True])
-    if waiting.is_empty() or events.is_empty():
+    if events.is_empty():
         return waiting.clear()
     outermost = events.filter((pl.col("start_ns") >= pl.col("end_ns").cum_max().shift(1)).fill_null(True))
     spans = outermost.select("start_ns", "end_ns", pl.col("event_id").alias("work_id"))

@@ -231,7 +231,7 @@ def judge(
         late, aligned.hosts, role_of, lambda rank: from_bytes(contents[together.places[rank]]).profile, recording
     )
     steady = _of_step(by_step, together)
-    exposed = (pl.col("exposed_wait_ns", "exposed_transfer_ns") * pl.col("steps")).sum() / pl.col("steps").sum()
+    exposed = pl.col("exposed_wait_ns", "exposed_transfer_ns").sum() / pl.col("steps").sum()
     waiting, transfer = steady.select(exposed).row(0) if steady.get_column("exposed_wait_ns").count() else (None, None)
     parts = _parts(together.parts)
     uneven = imbalance(together.work, named_roles, statistics.FLOOR_RATIO * (step_ns or 0)).head(_MOST_UNEVEN)
@@ -296,7 +296,7 @@ def _parts(parts: pl.DataFrame) -> dict[str, float]:
 
 
 def _of_step(by_step: pl.DataFrame, together: Joined) -> pl.DataFrame:
-    """Return rank, steps (their number), and means of times over its steady steps, null where nothing could be split.
+    """Return rank, steps (their number), and sums of times over its steady steps, null where nothing could be split.
 
     A rank without steady steps has one window, in which all of its steps lie.
     """
@@ -306,7 +306,7 @@ def _of_step(by_step: pl.DataFrame, together: Joined) -> pl.DataFrame:
     own = steady.join(by_step.filter(pl.col("split") > 0), on=key, how="inner", nulls_equal=True)
     sums = own.group_by("rank").agg(pl.col(times).sum())
     steps = steady.group_by("rank").agg(pl.len().alias("steps"))
-    return steps.join(sums, on="rank", how="left").with_columns(pl.col(times) / pl.col("steps"))
+    return steps.join(sums, on="rank", how="left")
 
 
 def _ranks(
@@ -320,10 +320,9 @@ def _ranks(
     times = ("wait_ns", "transfer_ns", "exposed_wait_ns", "exposed_transfer_ns", "unsplit_ns")
     names = (*times, "own_late_ns", "split", "led")
     sums = {row["rank"]: row for row in by_step.group_by("rank").agg(pl.col(names).sum()).iter_rows(named=True)}
-    of_step = {
-        row["rank"]: OfStep(row["wait_ns"], row["transfer_ns"], row["exposed_wait_ns"] + row["exposed_transfer_ns"], row["own_late_ns"])
-        for row in steady.drop_nulls().iter_rows(named=True)
-    }  # fmt: skip
+    exposed = pl.col("exposed_wait_ns") + pl.col("exposed_transfer_ns")
+    of_steps = steady.drop_nulls().select("rank", "steps", "wait_ns", "transfer_ns", exposed, "own_late_ns")
+    of_step = {rank: OfStep(*(ns / steps for ns in own)) for rank, steps, *own in of_steps.iter_rows()}
     problems = {problem.path: problem.kind for problem in together.problems if problem.path is not None}
     other_names = misnamed(together.ranks)
     ranks = []
