@@ -358,8 +358,7 @@ def inefficient_kernels(context: AdviceContext) -> Opportunity | None:
         pl.col("lost_ns"),
         "time of these kernels minus their time at the roof",
         f"{in_a_step(context, rows.height, 'kernel fills', 'kernels fill')} the device, at"
-        f" {percent(reached)} of what memory and arithmetic units allow: neither"
-        " limits them",
+        f" {percent(reached)} of what memory and arithmetic units allow: neither is the limit",
         **profiled(context, str(longest.get_column("name").first() or "")),
     )
     bucket, operator = (str(longest.get_column(column).first() or "") for column in ("bucket", "operator"))
