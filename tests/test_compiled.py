@@ -20,7 +20,7 @@ SOURCE = "/tmp/torchinductor_me/ab/cab.py"
 EVENTS = [
     op("Torch-Compiled Region: 0/0", 0, 100), python("m.py(3): forward", 1, 98),
     op(NORM, 10, 8, kernel_file=SOURCE), launched(NORM, 12, 200, 30, 1),
-    op("Torch-Compiled Region: 1/0", 50, 40), python("m.py(7): torch_dynamo_resume_in_forward_at_6", 51, 38),
+    op("Torch-Compiled Region: !2/1/0", 50, 40), python("m.py(7): torch_dynamo_resume_in_forward_at_6", 51, 38),
     launched("gemm", 60, 300, 10, 2), launched("gemm", 70, 400, 10, 3),
     op("Torch-Compiled Region: 0/1", 150, 20), python("m.py(3): forward", 151, 18),
 ]  # fmt: skip
@@ -96,11 +96,12 @@ def artifact(name: str) -> dict[str, object]:
 
 
 BREAK = "Graph break in user code at m.py:6\nReason: Call to print\n  Developer debug context: none"
+REASONS = ["x: size mismatch\nUser stack trace:\n  File m.py", "y: other type"]
 LOG = (
     event(artifact("dynamo_graph_break_reason"), BREAK)
     + event({"compilation_metrics": {"entire_frame_compile_time_s": 2.5}})
     + "a line that is none of these\n" + PREFIX + "{broken\n"
-    + event(artifact("recompile_reasons"), '["x: size mismatch", "y: other type"]', version=1)
+    + event(artifact("recompile_reasons"), json.dumps(REASONS), version=1)
     + event(artifact("fx_graph_cache_miss_3"), "{}", version=1)
 )  # fmt: skip
 ROWS = [
@@ -121,14 +122,17 @@ def test_a_log_says_why_graphs_broke_and_were_compiled_again(tmp_path: Path) -> 
 
 
 def test_what_tlparse_made_of_a_log_says_the_same(tmp_path: Path) -> None:
+    """It copies the log; without that, only its pages say how long a compilation took."""
     for folder, name, text in (
         ("-_0_0_0", "dynamo_graph_break_reason_7.txt", BREAK),
-        ("-_0_0_1", "compilation_metrics_9.json", '{"entire_frame_compile_time_s": 2.5}'),
-        ("-_0_1_0", "recompile_reasons_12.json", '["x: size mismatch", "y: other type"]'),
+        ("-_0_0_1", "compilation_metrics_9.html", "<table>"),
+        ("-_0_1_0", "recompile_reasons_12.json", json.dumps(REASONS)),
         ("-_0_1_0", "fx_graph_cache_miss_3_14.json", "{}"),
     ):
         (tmp_path / folder).mkdir(exist_ok=True)
         (tmp_path / folder / name).write_text(text, "utf-8")
+    assert read_compile_log(tmp_path, None).rows() == [(*row[:3], None, row[4]) for row in ROWS]
+    (tmp_path / "raw.log").write_text(LOG, "utf-8")
     assert read_compile_log(tmp_path, None).rows() == ROWS
 
 

@@ -122,12 +122,15 @@ def test_code_is_for_what_takes_the_time(events: list[object], fix: str, has: st
         (op("quantized::linear_dynamic", 40, 2_000), "matmul", "cpu-bfloat16"),
         (op("aten::slice", 40, 2_000), "dispatch", "cpu-fusion"),
         (python("<built-in function kernel>", 40, 2_000), "other-operators", "cpu-python"),
+        (python("torch/_dynamo/eval_frame.py(1423): _fn", 40, 2_000), "python", "cpu-python"),
+        ([python("torch/autograd/function.py(609): apply", 40, 2_000), python("<built-in method apply of type object at 0x1>", 41, 1_998)], "python", "cpu-python"),
+        ([python("torch/_dynamo/eval_frame.py(1423): _fn", 40, 2_000), python("model.py(9): forward", 41, 1_998)], "python", "cpu-compile"),
         (op("aten::abs", 40, 2_000, **{"Input Dims": [[4, 4]], "Input type": ["c10::complex<float>"]}), "pointwise", "cpu-fusion"),
         ([annotation("Optimizer.step#SparseAdam.step", 40, 2_000), op("aten::mul", 40, 1_990)], "pointwise", "cpu-optimizer"),
     ],
 )  # fmt: skip
 def test_a_fix_is_not_for_what_it_cannot_change(event: list[object], part: str, fix: str) -> None:
-    """Check views, numbers that neither bf16 nor Inductor handles, compiled code, an optimizer without a fused form."""
+    """Check views, numbers that neither bf16 nor Inductor handles, compiled code and its calls, optimizers without a fused form."""
     report = analysed(op("aten::mm", 0, 40), event, op("aten::mm", 2_090, 10), devices=[])
     assert report.tables["cpu_time"].item(0, "part") == part
     assert fix not in [item.id for item in report.advice]

@@ -140,7 +140,7 @@ _ZERO_SHOT = r"transformers/pipelines/zero_shot_(classification|object_detection
 class CpuFix:
     """Hold the page of a fix: its texts, and which time of the main thread it concerns.
 
-    This is time in ``parts`` of table `cpu_time`, in ``phases`` of a step (all without), in operators whose first operand
+    This is time in ``parts`` of table `cpu_time` (of ``python``, that in PyTorch's own calls is ``python-of-torch``), in ``phases`` of a step (all without), in operators whose first operand
     has so many ``bits`` (any without), and not in events whose name matches ``unless`` (Rust regex). It is worth
     saying from a share ``least`` of the window on. The change saves at most a share ``saves`` of it: 1 where the time can
     go away, 0.5 where half the bytes or bits remain, 0 where it only shows what to change; such a fix ranks by its time.
@@ -173,6 +173,9 @@ def cpu_advice(run: CpuRun, names: pl.DataFrame) -> tuple[Advice, ...]:
     cases = [case for case, is_shown in shown.items() if is_shown]
     classes = run.pieces.get_column("name").cast(pl.String).str.extract(OPTIMIZER_STEP).drop_nulls()
     optimizer = classes[0] if classes.len() else ""
+    of_torch = (pl.col("part") == "python") & pl.col("in_torch")
+    part = pl.when(of_torch).then(pl.lit("python-of-torch")).otherwise("part")
+    run = replace(run, pieces=run.pieces.with_columns(part.alias("part")))
     advice = (_advice(CpuFix(**page), run, cases, optimizer) for page in pages().values() if "parts" in page)
     items = (item for _, item in sorted(filter(None, advice), key=lambda pair: -pair[0]))
     is_compiled = name.str.contains(BY_INDUCTOR).any()

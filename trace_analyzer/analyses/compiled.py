@@ -1,18 +1,20 @@
 """List what `torch.compile` made: the regions that Dynamo compiled, and the kernels that Inductor generated.
 
 Dynamo names a region by the number of its frame and the number of earlier compilations of that frame
-(`torch/_dynamo/eval_frame.py`: ``Torch-Compiled Region: 0/1``); after a graph break the rest of a function is a frame of
-its own, ``torch_dynamo_resume_in_forward_at_12``. Inductor names a kernel by the operators that it fuses
+(`torch/_dynamo/eval_frame.py`: ``Torch-Compiled Region: 0/1``, and ``!2/0/1`` within compiled autograd's graph 2,
+`torch/_guards.py`: ``CompileId``); after a graph break the rest of a function is a frame of its own,
+``torch_dynamo_resume_in_forward_at_12``. Inductor names a kernel by the operators that it fuses
 (`torch/_inductor/utils.py`: ``get_fused_kernel_name``).
 
 Why Dynamo broke graphs and compiled again is in a log of ``TORCH_TRACE=DIR``, or in what tlparse made of it. A log has an
 event a line, in JSON after the prefix of glog, and its payload in lines that begin with a tab
-(`torch/_logging/_internal.py`: ``TorchLogsFormatter``). tlparse writes each payload to a file of the event's name, in a
-folder for each compilation: ``-_0_1_0`` is frame 0, version 1, attempt 0.
+(`torch/_logging/_internal.py`: ``TorchLogsFormatter``). tlparse copies the log to ``raw.log``, and writes each payload to a file of the event's name, in a
+folder for each compilation: ``-_0_1_0`` is frame 0, version 1, attempt 0. Its figures are pages, which only a log says.
 """
 
 import json
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,8 +38,9 @@ COMPILE_LOG = {
 _LOGS = "dedicated_log_torch_trace*.log"
 _EVENT = re.compile(r"V\d{4} [\d:.]+ \d+ [^\]]*\] (\{.*)")
 _FOLDER = re.compile(r"[^_]*_(\d+)_(\d+)_\d+")
+_DETAILS = re.compile(r"\n\s*(?:User (?:code traceback|stack trace)|Developer debug context|For more details)")
 _LONGEST = 500
-"""Characters of a reason that are kept: the rest is a stack."""
+"""Characters of reasons that are kept."""
 
 
 def read_compile_log(folder: Path, rank: int | None) -> pl.DataFrame:
@@ -45,15 +48,15 @@ def read_compile_log(folder: Path, rank: int | None) -> pl.DataFrame:
 
     Of logs that name ranks, those of ``rank`` count. Raises ``UsageError`` where there is nothing of the kind.
     """
-    logs = sorted(folder.glob(_LOGS))
+    logs = sorted(folder.glob(_LOGS)) or sorted(folder.glob("raw.log"))
     logs = [log for log in logs if f"_rank_{rank}_" in log.name] or logs
     compilations: dict[str, dict[str, Any]] = {}
     for region, name, payload in (event for log in logs for event in _events(log)) if logs else _artefacts(folder):
         row = compilations.setdefault(region, {"region": region, "cache_misses": 0})
         if name == "dynamo_graph_break_reason":
-            row["graph_break"] = _in_a_line(payload)
+            row["graph_break"] = _in_a_line([payload])
         elif name == "recompile_reasons":
-            row["recompiled"] = _in_a_line(_text_of(payload))
+            row["recompiled"] = _in_a_line(_reasons(payload))
         elif "_cache_miss" in name:
             row["cache_misses"] += 1
         elif name == "compilation_metrics":
@@ -107,19 +110,19 @@ def _json(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _text_of(payload: str) -> str:
-    """Return the reasons of a list in JSON, one a line; other text as it is."""
+def _reasons(payload: str) -> list[str]:
+    """Return the reasons of a list in JSON; other text is one."""
     try:
         reasons = json.loads(payload)
     except ValueError:
-        return payload
-    return "\n".join(map(str, reasons)) if isinstance(reasons, list) else payload
+        return [payload]
+    return list(map(str, reasons)) if isinstance(reasons, list) else [payload]
 
 
-def _in_a_line(text: str) -> str | None:
-    """Return a reason in one line, without the details and the stack that follow it."""
-    reason = re.split(r"\n\s*(?:User code traceback|Developer debug context|For more details)", text, maxsplit=1)[0]
-    return " ".join(reason.split())[:_LONGEST] or None
+def _in_a_line(reasons: list[str]) -> str | None:
+    """Return reasons in one line, each without the details and the stack that follow it."""
+    text = " ".join(_DETAILS.split(reason, maxsplit=1)[0] for reason in reasons)
+    return textwrap.shorten(text, _LONGEST, placeholder=" …") or None
 
 
 COMPILED_REGIONS = schema.Table(
@@ -133,7 +136,7 @@ COMPILED_REGIONS = schema.Table(
         graph_break str Why it ends before its function does, of a log of compilations (``--compile-log``).
         recompiled str Guards that failed, so that it was compiled again, of that log.
         compile_ns i64 Time of its compilation, of that log.
-        cache_misses u32 Compilations that no cache held, of that log; null without it.
+        cache_misses u32 Look-ups in caches of compiled code (AOTAutograd's, Inductor's) that found none, of that log; null without it.
         count u32 How often the region ran.
         host_ns i64 Time of these runs, with what they call.
         activity_count u32 Activities that it launched, without those of regions within it.
@@ -157,7 +160,7 @@ FUSED_KERNELS = schema.Table(
     """),
 )
 
-_REGION = r"^Torch-Compiled Region: (\d+)/(\d+)$"
+_REGION = r"^Torch-Compiled Region: (?:!\d+/)?(\d+)/(\d+)$"
 _RESUMED = r": torch_dynamo_resume_in_(.+)_at_(\d+)$"
 _FUSED = r"^triton_[a-z]{2,4}_fused_(.+)_\d+$"
 _OPERATOR = (

@@ -37,6 +37,12 @@ _NO_WORK = r"""(?x) ^aten::_?(?: alias | as_strided | chunk | conj | detach | di
     | split_with_sizes | squeeze | swapaxes | t | transpose | unbind | unfold | unsafe_view | unsqueeze | view | view_as_(?:complex|real)
     )_?$"""
 """Operators that make a view or allocate: however long they take, it is their call."""
+_FILE = r"\.py\(\d+\): "
+_CALLING = (
+    r"(?:^|/)torchinductor_\w+/|(?:^|/)torch/(?:__init__|autograd|functional|fx|nn|overrides|utils/(?:_config_module|_pytree|hooks)"
+    r"|_(?:compile|dynamo|functorch|guards|higher_order_ops|inductor|library|logging|ops|subclasses|tensor))\b"
+)
+"""Files of PyTorch, and those that it writes, whose Python surrounds calls of modules, operators and compiled code."""
 _ENGINE = r"^<built-in method run_backward of "
 """Autograd's engine in C++, which calls backward operators."""
 
@@ -46,7 +52,8 @@ class CpuRun:
     """Hold the main thread's window: its steps (0 for none), their bounds, and each piece of its time.
 
     ``pieces`` has start_ns, end_ns, event_id, kind, name, phase, part, bits (of the first operand, if it is of floats: 64, 32 or 16;
-    null for complex and quantized numbers; else 0). Pieces add up
+    null for complex and quantized numbers; else 0), in_torch (whether the innermost file that Python runs is one of
+    PyTorch that calls modules, operators or compiled code). Pieces add up
     to the window; event_id is null where nothing was recorded. ``others_ns`` is the time of other threads' operators.
     """
 
@@ -171,9 +178,15 @@ def _classified(
     is_other = types.str.contains(r'^\["c10::(complex|q)') | pl.col("name").str.contains("^quantized::")
     floats = pl.when(is_double).then(64).when(is_half).then(16).when(is_single).then(32).otherwise(0)
     bits = pl.when(~is_other.fill_null(False)).then(floats)
+    frames = context.tree.nearest(context.host.each((pl.col("kind") == "python") & pl.col("name").str.contains(_FILE)))
+    files = context.names(frames[rows.get_column("event_id")]).cast(pl.String)
     return typed.with_columns(
-        built_in_call(pl.col("name")), part.alias("part"), bits.alias("bits"), _flop(typed)
-    ).select("start_ns", "end_ns", "event_id", "kind", "name", "phase", "part", "bits", "flop")
+        built_in_call(pl.col("name")),
+        part.alias("part"),
+        bits.alias("bits"),
+        _flop(typed),
+        files.str.contains(_CALLING).fill_null(False).alias("in_torch"),
+    ).select("start_ns", "end_ns", "event_id", "kind", "name", "phase", "part", "bits", "flop", "in_torch")
 
 
 def _flop(rows: pl.DataFrame) -> pl.Series:
