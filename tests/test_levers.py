@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from kineto import analysed as analysed_events, annotation, call, kernel, launch, op
+from kineto import analysed as analysed_events, annotation, call, kernel, launch, op, python
 from program_laws import check_regime
 from replay_pairs import PAIRS
 
@@ -87,13 +87,14 @@ def test_a_lever_is_the_step_with_its_part_infinitely_fast() -> None:
 KERNEL_US, LAUNCHES, STEPS = 40, 25, 6
 
 
-def program(call_us: int, **options: float) -> Report:
+def program(call_us: int, *, frame: bool = False, **options: float) -> Report:
     """Analyse steps that launch a kernel of 40 us every ``call_us``, and wait for the last at their end."""
     step_us = LAUNCHES * max(call_us, KERNEL_US) + 60
     events: list[object] = []
     for step in range(STEPS):
         begins, busy = 1_000 + step_us * step, 0
         events.append(annotation(f"ProfilerStep#{step}", begins, step_us))
+        events += [python("train.py(7): loop", begins, step_us)] * frame
         for n in range(LAUNCHES):
             called, number = begins + call_us * n, 100 * step + n + 1
             busy = max(busy, called + 10) + KERNEL_US
@@ -105,6 +106,16 @@ def program(call_us: int, **options: float) -> Report:
         waits = begins + call_us * LAUNCHES
         events.append(call("cudaDeviceSynchronize", waits, max(busy + 10 - waits, 5)))
     return analysed_events(events, **options)
+
+
+def test_time_between_operators_is_python_only_where_frames_were_recorded() -> None:
+    """Levers and critical path name what no operator covers as idle causes do: unrecorded, or Python within a frame."""
+    bare, framed = program(100), program(100, frame=True)
+    named = [
+        {lever.resource for lever in one.verdict.host_levers} & {"python", "host-unknown"} for one in (bare, framed)
+    ]
+    assert named == [{"host-unknown"}, {"python"}]
+    assert "python" not in bare.tables["critical_path_parts"].get_column("name").to_list()
 
 
 @pytest.mark.parametrize(("recorded_us", "true_us"), [(100, 30), (120, 60)])

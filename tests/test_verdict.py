@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, strategies as st
 from kineto import A100, analysed, annotation, kernel, launch, launched, op, trace_bytes
 
-from trace_analyzer.analyses.left_out import LeftOut
+from trace_analyzer.analyses.left_out import LeftOut, RecordedSpan
 from trace_analyzer.analyses.profiler_overhead import ProfilerOverhead
 from trace_analyzer.catalog.devices import device_named
 from trace_analyzer.findings import DeviceFindings, Findings, StepFindings
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render import phrasing
-from trace_analyzer.render.row_phrases import levers_sentence, rule_applied
+from trace_analyzer.render.row_phrases import host_levers_sentence, levers_sentence, rule_applied
 from trace_analyzer.report import (
     BoundShare,
     DeviceReport,
@@ -418,6 +418,44 @@ def test_of_loading_and_waits_that_which_saves_more_is_the_cause(loading: float,
         findings(parts_ns=parts, loading_behind_waits_ns=parts["data-loading"] * round(loading - 25) // 25)
     )
     assert by_time.cause == cause
+
+
+@pytest.mark.parametrize(
+    ("best", "says"),
+    [
+        ("dispatch", "than for dispatch of operators and calls (10 %)"), ("waits", "than for waits for the device (10 %)"), ("data-loading", None),
+    ],
+)  # fmt: skip
+def test_a_cause_that_another_kind_of_work_would_save_more_than_says_why_it_is_named(
+    best: str, says: str | None
+) -> None:
+    """Every kind of the host's work that is not the cause, though it saves most, is beside the cause in one sentence."""
+    host = (Lever(best, 0.1, 0.5, 40.0, 0.4), Lever("python", 0.0, 0.1, 5.0, 0.05))
+    judged = verdict(findings(parts_ns=parts_of(**{"compute": 50, "data-loading": 40, "dispatch": 10})))
+    sentence = host_levers_sentence(replace(judged, host_levers=host))
+    assert judged.cause == "data-loading"
+    assert ("Data loading is named as the cause" in sentence) is (says is not None)
+    assert says is None or f"idles longer for it (40 % of the window) {says}" in sentence
+
+
+@pytest.mark.parametrize(
+    ("saves", "measured", "confidence"), [(0.09, False, "medium"), (0.11, False, "high"), (0.09, True, "high")]
+)
+def test_host_time_that_recording_may_cost_takes_high_confidence(saves: float, measured: bool, confidence: str) -> None:
+    known = replace(recording(0), method="measured", measured_step_ns=1, step_ns=1) if measured else None
+    rows = (Lever("host", 0.8, 0.9, 100 * saves, saves), Lever("compute", 0.2, 0.0, 0.0, 0.0))
+    by_replay = replace(levers(overhead_bound=saves, compute_bound=0.0), rows=rows)
+    judged = verdict(findings(parts_ns=LAUNCHING, recording=known), by_replay)
+    assert (judged.regime, judged.confidence) == (OVERHEAD, confidence)
+    assert any("recording may cost" in why for why in judged.confidence_why) is (confidence == "medium")
+
+
+def test_a_truncated_file_is_not_sure_of_the_little_that_it_holds() -> None:
+    """The GPU's events behind the cut are lost: the device did not stop there."""
+    span = RecordedSpan((0, 10), (0, 4))
+    judged = verdict_of(left_out=LeftOut(6, 10, False, {}, 0, span), breaks_off=True)
+    assert judged.confidence == "low"
+    assert "behind the last GPU event of the truncated file" in judged.headline
 
 
 @pytest.mark.parametrize(
@@ -842,3 +880,6 @@ def test_an_overhead_verdict_says_below_which_step_it_does_not_hold(parts: dict[
     why = [why for why in verdict_of(parts_ns=parts_of(**parts)).confidence_why if "without the profiler" in why]
     assert len(why) == (says is not None)
     assert says is None or why[0].startswith(says)
+    measured = replace(recording(0), method="measured", measured_step_ns=50, step_ns=50)
+    known = verdict_of(parts_ns=parts_of(**parts), recording=measured).confidence_why
+    assert not any("without the profiler" in why for why in known), "it is known"

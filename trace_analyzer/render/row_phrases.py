@@ -1,7 +1,7 @@
 """Write texts that combine several columns of a row (sections name these functions by their keys), advice, and levers."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trace_analyzer import documents, thresholds, units
@@ -17,7 +17,8 @@ from trace_analyzer.render.phrasing import (
     step_limit,
 )
 from trace_analyzer.report import Advice, Evidence, Lever, Verdict, summaries
-from trace_analyzer.vocabulary import REGIMES, RESOURCES, WORK, label, phrase
+from trace_analyzer.verdict import OF_HOST
+from trace_analyzer.vocabulary import PARTS, REGIMES, RESOURCES, WORK, label, phrase
 
 
 def shown_levers(verdict: Verdict) -> Sequence[Lever]:
@@ -44,7 +45,18 @@ def host_levers_sentence(verdict: Verdict) -> str:
         for lever in verdict.host_levers
         if lever.resource == "waits" and lever.saves_ratio >= thresholds.WORTH_RATIO
     ]
-    return " ".join(sentences)
+    return " ".join([*sentences, *_named_by_time(verdict)])
+
+
+def _named_by_time(verdict: Verdict) -> Iterator[str]:
+    """Yield why the kind of the host's work that saves most is not the cause, if so: the device idles for it less."""
+    ratio = summaries.cause_ratio(verdict) if verdict.regime == "overhead-bound" and verdict.cause else 0.0
+    for best in verdict.host_levers[:1]:
+        causes = {(PARTS[part].cure or ("", ""))[1] for part in OF_HOST[best.resource]}
+        if verdict.cause not in causes and ratio > best.share_ratio and best.saves_ratio >= thresholds.WORTH_RATIO:
+            named = units.capitalized(phrase(verdict.cause or ""))
+            times = f"({units.percent(ratio)} of the window) than for {RESOURCES[best.resource]} ({units.percent(best.share_ratio)})"
+            yield f"{named} is named as the cause, since the GPU idles longer for it {times}; savings depend on what runs meanwhile."
 
 
 def levers_title(verdict: Verdict) -> str:

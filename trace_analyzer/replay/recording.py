@@ -254,7 +254,8 @@ def _name_kinds(events: pl.DataFrame) -> pl.DataFrame:
         .then(RUNTIME)
         .when(is_operator)
         .then(DISPATCH)
-        .otherwise(PYTHON)
+        # Without frames, an annotation names what ran, and not what took its time.
+        .otherwise(PYTHON if names.get_column("kind").is_in(["python"]).any() else UNKNOWN)
     )
     known = names.join(host_work(names), on=["kind", "name"], how="left", maintain_order="left").with_columns(
         call.fill_null(-1).cast(pl.Int8).alias("call"),

@@ -117,6 +117,15 @@ def larger_regime(verdict: Verdict) -> tuple[str, float] | None:
     return (largest, sums[largest] / window) if is_larger else None
 
 
+def cause_ratio(verdict: Verdict) -> float:
+    """Return the share of the window that counts as the verdict's cause."""
+    parts_ns = judged_parts(verdict)
+    own = sum(
+        ns for part, ns in parts_ns.items() if part in PARTS and PARTS[part].cure == (verdict.regime, verdict.cause)
+    )
+    return own / max(sum(parts_ns.values()), 1)
+
+
 def main_thread_parts(report: Report) -> Mapping[str, int]:
     """Return the time of the main thread by part, ns; empty where the trace has device work."""
     time = report.tables.get("cpu_time")

@@ -203,7 +203,8 @@ class Debiased:
 
 
 Resource = Literal[
-    "host", "compute", "memory-bandwidth", "communication", "copies", "small-kernels", "data-loading", "python", "dispatch", "waits"
+    "host", "compute", "memory-bandwidth", "communication", "copies", "small-kernels", "data-loading", "python", "dispatch",
+    "host-unknown", "waits",
 ]  # fmt: skip
 
 
@@ -213,7 +214,7 @@ class Lever:
 
     resource: Annotated[
         Resource,
-        "What could be faster; small kernels are too short or too small to use the device; the last four are work of the host.",
+        "What could be faster; small kernels are too short or too small to use the device; the last five are work of the host.",
     ]
     share_ratio: Annotated[Ratio, "Share of the window's time."]
     path_ratio: Annotated[Ratio, "Share of the critical path: what a step gains at most per percent of its speed."]
@@ -251,7 +252,7 @@ class Verdict:
     ] = ()
     host_levers: Annotated[
         tuple[Lever, ...],
-        "The same for each kind of the host's work: data loading, Python, dispatch, waits for the device.",
+        "The same for each kind of the host's work: data loading, Python, dispatch, time without records, waits for the device.",
     ] = ()
     confidence_ratio: Annotated[
         Ratio | None, "Share of the worlds that the trace admits in which the regime holds; null without a regime."

@@ -66,8 +66,9 @@ def verdict(findings: Findings, levers: Levers = NO_LEVERS) -> Verdict:
         return _without_inputs(findings, *withheld)
     unbiased = debiased(traced, findings.recording, findings.cold_gap_ns, levers)
     of = None
-    if unbiased is not None and unbiased.method == "measured":
-        findings = replace(findings, parts_ns=judged_parts(traced, findings.recording), recording=None)
+    if unbiased is not None and (recording := findings.recording) and is_measured(findings):
+        without = replace(recording, taken_ns={}, least_ns={})
+        findings = replace(findings, parts_ns=judged_parts(traced, recording), recording=without)
         if unbiased.removed_ns and findings.window.steps:
             of = f"the {findings.window.steps_noun} without the profiler"
     parts, window = findings.parts_ns, sum(findings.parts_ns.values())
@@ -96,6 +97,11 @@ def verdict(findings: Findings, levers: Levers = NO_LEVERS) -> Verdict:
         host_levers=levers.host,
         confidence_ratio=ratio,
     )
+
+
+def is_measured(findings: Findings) -> bool:
+    """Return whether the step without the profiler was measured."""
+    return findings.recording is not None and findings.recording.method == "measured"
 
 
 def is_too_little(device: DeviceReport) -> bool:
@@ -237,7 +243,7 @@ def headline_of(findings: Findings, judgement: Judgement, window: int, of: str |
     noun = limit_noun(judgement.regime, judgement.cause)
     clause = (judgement.cause == "launch" and launch_clause(findings.parts_ns)) or clause
     limit = f"{limit_label(judgement.regime, judgement.cause)}: {clause} ({noun}: {percent(share)} of {of}{noted})."
-    return limit + peers + _left_out_sentence(findings.left_out)
+    return limit + peers + _left_out_sentence(findings.left_out, findings.device.breaks_off)
 
 
 def _copied(findings: Findings) -> str:
@@ -258,11 +264,11 @@ _WINDOWS = {
 }
 
 
-def _left_out_sentence(left: LeftOut | None) -> str:
+def _left_out_sentence(left: LeftOut | None, breaks_off: bool) -> str:
     """Write what the window leaves out, where that is most of the trace; else ""."""
     if left is None or not left.is_most:
         return ""
-    sentence = f" The window leaves out {percent(left.ratio)} of the {_left_out_noun(left)}: {_left_out_words(left)}."
+    sentence = f" The window leaves out {percent(left.ratio)} of the {_left_out_noun(left)}: {_left_out_words(left, breaks_off)}."
     return sentence + (" If each call begins with that, speed it up first." if _prepares_inputs_first(left) else "")
 
 
@@ -278,16 +284,17 @@ def _left_out_noun(left: LeftOut) -> str:
     return "device time" if left.of_device_time else "trace"
 
 
-def _left_out_words(left: LeftOut) -> str:
+def _left_out_words(left: LeftOut, breaks_off: bool) -> str:
     """Write what the window leaves out, and how much: ``cold start: 5.1 s of 5.9 s``."""
     if left.is_outside and left.span is not None:
         span = left.span
         first = span.before_ns >= span.after_ns
         ns, name = (span.before_ns, span.before) if first else (span.after_ns, span.after)
+        side = "behind the last GPU event of the truncated file" if breaks_off and not first else _SIDES[first]
         mostly = f", most of it {in_function(visible(name))}" if name else ""
         rest = left.time_ns - ns
         others = f", and {duration(rest)} elsewhere" if rest > t.LEFT_OUT_REST_RATIO * left.time_ns else ""
-        return f"{duration(ns)} of {duration(left.total_ns)} {_SIDES[first]}{mostly}{others}"
+        return f"{duration(ns)} of {duration(left.total_ns)} {side}{mostly}{others}"
     judgement = judge(left.parts_ns, left.cold_gap_ns)
     what = "" if judgement is None else phrase(judgement.cause) if judgement.cause else judgement.regime
     return f"{duration(left.inside_ns)} of {duration(left.total_ns)}{what and f' ({what})'}"
@@ -347,35 +354,17 @@ def _evidence(findings: Findings, judgement: Judgement, window: int) -> list[Evi
             ),
         ]
     if findings.waiting_depth is not None:
-        evidence.append(
-            Evidence(
-                "queue_depth_while_waiting",
-                findings.waiting_depth,
-                "launches",
-                "mean queue depth while the device waited: the CPU was not to blame",
-            )
-        )
+        words = "mean queue depth while the device waited: the CPU was not to blame"
+        evidence.append(Evidence("queue_depth_while_waiting", findings.waiting_depth, "launches", words))
     idle = idle_ns(findings.parts_ns)
     if findings.device.idle_peak is not None and idle:
         dtype, peak = findings.device.idle_peak
-        evidence.append(
-            Evidence(
-                "idle_flop",
-                idle / NS_PER_S * peak,
-                "FLOP",
-                f"what the device could have computed meanwhile, in {dtype}",
-            )
-        )
+        words = f"what the device could have computed meanwhile, in {dtype}"
+        evidence.append(Evidence("idle_flop", idle / NS_PER_S * peak, "FLOP", words))
     if judgement.cause == "cold-start":
         sums = cause_sums("overhead-bound", findings.parts_ns)
-        evidence.append(
-            Evidence(
-                "cause_without_cold_start",
-                max(sums, key=lambda c: sums[c]),
-                "",
-                "the cause if cold starts did not count",
-            )
-        )
+        largest, words = max(sums, key=lambda c: sums[c]), "the cause if cold starts did not count"
+        evidence.append(Evidence("cause_without_cold_start", largest, "", words))
     if findings.device.steps_from is not None:
         evidence.append(Evidence("steps_from", findings.device.steps_from, "", "what marks the steps"))
     if findings.device.launches_per_step is not None:
@@ -394,8 +383,9 @@ def _counts_as(regime: Regime, parts_ns: Mapping[str, int]) -> str:
 
 def confidence_of(findings: Findings, judgement: Judgement, doubts: Sequence[Doubt]) -> tuple[Confidence, float]:
     """Return high, medium or low, and the share of admissible worlds in which the regime holds."""
-    ratio = confidence_ratio(judgement, doubts)
-    if ratio < t.MEDIUM_CONFIDENCE:
+    ratio, left = confidence_ratio(judgement, doubts), findings.left_out
+    is_rest = findings.device.breaks_off and left is not None and left.is_most
+    if ratio < t.MEDIUM_CONFIDENCE or is_rest:
         return "low", ratio
     return "medium" if ratio < t.HIGH_CONFIDENCE or any(True for _ in _caps(findings, judgement)) else "high", ratio
 
@@ -419,7 +409,7 @@ def _caps(findings: Findings, judgement: Judgement) -> Iterator[str]:
 
 def _flip(findings: Findings, judgement: Judgement) -> Iterator[str]:
     """Yield below which step without the profiler another regime limits, where recording can slow the host so much."""
-    if judgement.regime != "overhead-bound" or not findings.window.steps:
+    if judgement.regime != "overhead-bound" or not findings.window.steps or is_measured(findings):
         return
     parts, window, steps = findings.parts_ns, sum(findings.parts_ns.values()), len(findings.window.steps)
     most = min(sum(parts.get(part, 0) for part in SLOWED), t.RECORDING_MOST_RATIO * window)
@@ -468,6 +458,9 @@ def _doubts_of_the_record(findings: Findings, judgement: Judgement) -> Iterator[
     unnamed, idle = findings.parts_ns.get("host-unknown", 0), idle_ns(findings.parts_ns)
     if judgement.regime == "overhead-bound" and unnamed > t.UNNAMED_RATIO * idle:
         yield f"in {percent(unnamed / idle)} of its idle time the host recorded nothing (record with stacks)"
+    best = judgement.levers.rows[0] if judgement.levers.rows else None
+    if best and best.resource == "host" and best.saves_ratio < t.BALANCED_RATIO and not is_measured(findings):
+        yield f"recording may cost the {percent(best.saves_ratio)} that host time saves (measure the step without it: --measured-step-ms)"
     left = findings.left_out
     if left is not None and left.is_most:
         wider = "" if left.is_outside else " (--step all judges all of the device's work)"
