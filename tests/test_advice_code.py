@@ -191,6 +191,42 @@ def test_attention_below_its_peak_is_called_so_and_gets_another_backend() -> Non
     assert item.code.startswith("with sdpa_kernel(SDPBackend.CUDNN_ATTENTION)")
 
 
+@pytest.mark.parametrize(
+    ("operator", "name", "inputs", "percent", "code"),
+    [
+        ("vllm::inplace_fused_experts", "fused_moe_kernel", [[4096, 4096], [8, 14336, 4096], [8, 4096, 7168], [4096, 2], [4096, 2]], 24, "benchmark_moe.py"),
+        ("quack::gemm", "my_gemm", [[4096, 4096], [4096, 4096]], 3.6, "torch.matmul(a, b)"),
+        ("vllm::rocm_unquantized_gemm", "my_gemm", [[4096, 4096], [4096, 4096]], 3.6, "torch.matmul(a, b)"),
+        ("fbgemm::bf16i4bf16_rowwise", "my_gemm", [[4096, 4096], [4096, 2048], [32, 4096], [32, 4096]], 3.6, "ncu --set full"),
+    ],
+)  # fmt: skip
+def test_kernels_far_below_the_roof_are_findings_by_name(
+    operator: str, name: str, inputs: list[list[int]], percent: float, code: str
+) -> None:
+    """A100: 312 TFLOP/s. Each of 4,096 tokens goes to two experts of three matrices of 4,096 x 7,168; else one matmul."""
+    flop = 2 * 4_096 * 2 * 3 * 4_096 * 7_168 if len(inputs) == 5 else 2 * 4_096**3
+    time = flop / 312e12 * 1e6 / (percent / 100)
+    types = ["c10::BFloat16"] * 2 + ["c10::BFloat16" if len(inputs) > 4 else "float"] + ["float", "int"]
+    args = {"Input Dims": inputs, "Input type": types[: len(inputs)]}
+    work = [
+        [
+            op(operator, 20 * n, 15, **args),
+            launched(name, 20 * n + 5, 1_000 + time * n, time, n + 1, grid=[5_000, 1, 1]),
+        ]
+        for n in range(12)
+    ]
+    (item,) = (item for item in analysed(work).advice if item.id == "inefficient-kernels")
+    assert f"{name} reaches {percent:g} % of the roof" in item.why
+    assert code in item.code
+
+
+@pytest.mark.parametrize(("operator", "is_own"), [("my_ops::product", True), ("aten::mm", False)])
+def test_a_matmul_of_unknown_work_is_compared_with_the_library_s(operator: str, is_own: bool) -> None:
+    work = [[op(operator, 20 * n, 15), launched("my_matmul", 20 * n + 5, 400 + 100 * n, 100, n + 1)] for n in range(12)]
+    (item,) = analysed(work).advice
+    assert (item.id, "torch.matmul(a, b)" in item.code) == ("less-work", is_own)
+
+
 def test_a_tensor_that_the_cpu_makes_is_made_on_the_device() -> None:
     code = code_of("cpu-operators", iterations(lambda t: op("aten::arange", t, 4_800), period=5_000))
     assert code.startswith('x = torch.arange(..., device="cuda")')

@@ -67,8 +67,7 @@ _WRITTEN = (
     r"^triton_|CompiledFunction|Torch-Compiled|^## Call Compiled|multi_tensor|_foreach_|(?i:_?fused_?(?:adam|sgd|adagrad|lamb))"
     r"|(?i:cudnn|miopen|convolution|batched_transpose|nchw|nhwc)"
 )
-"""Names and operators of kernels that a compiler fused, that process many tensors at once, or that a library
-launches."""
+"""Names and operators of kernels that a compiler fused, that process many tensors, or that a library launches."""
 
 
 def _followers(context: AdviceContext, others: pl.DataFrame) -> Opportunity | None:
@@ -116,10 +115,7 @@ def channels_last(context: AdviceContext) -> Opportunity | None:
 
 
 def skinny_matmuls(context: AdviceContext) -> Opportunity | None:
-    """Propose larger batches for matmuls and attention that memory bandwidth limits.
-
-    They multiply a few rows by all weights, or a query by a whole cache.
-    """
+    """Propose larger batches where memory bandwidth limits: a few rows by all weights, or a query by a whole cache."""
     unfused_attention = union(context.within.fusions.filter(pl.col("kind") == "attention"), ["device"])
     # In 16 bits, attention with n queries per key has about n FLOP per byte: with many queries, it is not decoding,
     # which reads a whole cache for a few queries.
@@ -129,11 +125,10 @@ def skinny_matmuls(context: AdviceContext) -> Opportunity | None:
     rows = outside(candidates, unfused_attention)
     rows = rows.filter(_reads_weights(rows.hstack(lookup(context.within.shapes, rows, "operator_id"))))
     rows = rows.filter(~_is_other_work(rows, candidates))
-    few = 2 * total(where_called(rows, pl.col("name").str.contains(_FOUR_BITS)), "duration_ns") > total(
-        rows, "duration_ns"
-    )
+    all_ns = total(rows, "duration_ns")
+    few = 2 * total(where_called(rows, pl.col("name").str.contains(_FOUR_BITS)), "duration_ns") > all_ns
     named = total(rows.filter(pl.col("moved_bytes").is_null()), "duration_ns")
-    how = ", most of them by their names alone" if 2 * named > total(rows, "duration_ns") else ""
+    how = ", most of them by their names alone" if 2 * named > all_ns else ""
     opportunity = kernel_opportunity(
         context,
         rows,
@@ -344,31 +339,45 @@ def low_precision(context: AdviceContext) -> Opportunity | None:
 
 
 def inefficient_kernels(context: AdviceContext) -> Opportunity | None:
-    """Propose replacing kernels that fill the device but stay far below both roofs.
-
-    Kernels that other fixes replace are excluded.
-    """
+    """Propose replacing kernels that fill the device but stay far below both roofs, and that no other fix replaces."""
     rows = _far_below(context, "inefficient")
-    reached = total(rows, "roof_ns") / max(1, total(rows, "duration_ns"))
+    if rows.is_empty():
+        return None
     sums = rows.group_by("name", "bucket", "operator", "dtype").agg(pl.col("duration_ns").sum())
     longest = sums.sort("duration_ns", "name", "operator", descending=[True, False, False])
+    name, bucket, operator, dtype, _ = longest.row(0)
     opportunity = kernel_opportunity(
         context,
         rows,
         pl.col("lost_ns"),
         "time of these kernels minus their time at the roof",
-        f"{in_a_step(context, rows.height, 'kernel fills', 'kernels fill')} the device, at"
-        f" {percent(reached)} of what memory and arithmetic units allow: neither is the limit",
-        **profiled(context, str(longest.get_column("name").first() or "")),
+        f"{in_a_step(context, rows.height, 'kernel fills', 'kernels fill')} the device, and neither memory nor arithmetic"
+        f" units limit {'it' if rows.height == 1 else 'them'}: {_reaching(rows)}",
+        **profiled(context, name),
     )
-    bucket, operator = (str(longest.get_column(column).first() or "") for column in ("bucket", "operator"))
-    has_code = bucket in ("attention", "convolution") and operator.startswith("aten::")
-    case = "" if bucket in _GENERATED else bucket if has_code else "custom"
-    if bucket == "matmul" and operator and not operator.startswith("aten::"):
-        case = "own matmul"
-    if case == "attention":
-        case = _attention_case(context, longest) or "custom"
+    is_aten = (operator or "aten::").startswith("aten::")
+    case = "" if bucket in _GENERATED else "experts" if name.startswith("fused_moe_kernel") else "custom"
+    if bucket == "matmul" and not is_aten:
+        case = "own matmul" if dtype in _PLAIN and not _QUANTIZED.search(operator) else "custom"
+    elif operator and is_aten and bucket in ("attention", "convolution"):
+        case = _attention_case(context, longest) or case if bucket == "attention" else bucket
     return opportunity and replace(opportunity, case=case)
+
+
+_PLAIN = ("bf16", "fp16", "fp32", "tf32")
+_QUANTIZED = re.compile(
+    r"(?i)(?:[aefiptuw]|int|uint)[48](?!\d)|(?<!un)quant|scaled|gptq|awq|marlin|machete|allspark|ggml"
+)
+"""Names of operators whose operands have fewer bits than those of `torch.matmul`."""
+
+
+def _reaching(rows: pl.DataFrame) -> str:
+    """Name the kernels that take longest, each with the share of its roof that it reaches."""
+    sums = rows.group_by("name").agg(pl.col("duration_ns", "roof_ns").sum(), pl.col("roof_ns").count().alias("known"))
+    return "; ".join(
+        f"{function_name(str(name))} {f'reaches {percent(roof / ns)} of the roof' if known else 'does unknown work'}"
+        for name, ns, roof, known in sums.sort("duration_ns", "name", descending=[True, False]).head(3).iter_rows()
+    )
 
 
 def _attention_case(context: AdviceContext, longest: pl.DataFrame) -> str:
@@ -416,12 +425,13 @@ def _far_below(context: AdviceContext, why: str) -> pl.DataFrame:
 def max_autotune(context: AdviceContext) -> Opportunity | None:
     """Propose other kernels: the time of compute-bound matmul, convolution and attention beyond their roof.
 
-    Kernels that other fixes move to tensor cores do not count. No advice where good kernels would save too little.
+    Kernels of other fixes do not count. No advice where good kernels would save too little.
     """
+    roofs = context.within.roofs.filter(~pl.col("inefficient") & ~pl.col("few_tiles"))
     rows = (
         context.within.activities.filter(pl.col("bound") == "compute", pl.col("group") == "matmul")
         .join(context.within.missed, on="activity_id", how="anti")
-        .join(_efficient(context.within.roofs).select("activity_id", "lost_ns", "roof_ns"), on="activity_id")
+        .join(roofs.select("activity_id", "lost_ns", "roof_ns"), on="activity_id")
         .filter(pl.col("roof_ns") < thresholds.GOOD_ROOF_RATIO * pl.col("duration_ns"))
     )
     if total(rows, pl.col("duration_ns") - pl.col("roof_ns") / thresholds.GOOD_ROOF_RATIO) < worth_ns(context):
@@ -454,11 +464,6 @@ def _products(rows: pl.DataFrame) -> str:
     return " and ".join(name for name in ("matmuls", "convolutions", "attention") if name in buckets)
 
 
-def _efficient(roofs: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of kernels outside `inefficient_kernels` and `few_tiles`."""
-    return roofs.filter(~pl.col("inefficient") & ~pl.col("few_tiles"))
-
-
 def recompute_less(context: AdviceContext) -> Opportunity | None:
     """Propose less activation checkpointing, which repeats forward work in the backward pass."""
     rows = context.within.activities.filter("recomputed")
@@ -481,17 +486,15 @@ def less_work(context: AdviceContext) -> Opportunity | None:
     )
     known = heavy.drop_nulls("roof_ns")
     reached = total(heavy, "roof_ns") / max(1, total(known, "duration_ns"))
-    sums = heavy.group_by("name").agg(pl.col("duration_ns", "roof_ns").sum(), pl.col("roof_ns").count().alias("known"))
-    names = "; ".join(
-        f"{function_name(str(name))} {f'reaches {percent(roof / ns)} of the roof' if count else 'does unknown work'}"
-        for name, ns, roof, count in sums.sort("duration_ns", "name", descending=[True, False]).head(3).iter_rows()
-    )
+    is_aten = pl.col("operator").cast(pl.String).str.starts_with("aten::").fill_null(False)
+    is_own = (pl.col("bucket") == "matmul") & pl.col("dtype").is_null() & pl.col("roof_ns").is_null() & ~is_aten
+    own = heavy.sort("duration_ns", "name").tail(1).filter(is_own)
     opportunity = kernel_opportunity(
         context,
         heavy,
         pl.col("duration_ns"),
         "no figure: at the device's peak, only less work or a faster device shortens these kernels",
-        f"{in_a_step(context, heavy.height, 'kernel is limited', 'kernels are limited')} by arithmetic: {names}",
+        f"{in_a_step(context, heavy.height, 'kernel is limited', 'kernels are limited')} by arithmetic: {_reaching(heavy)}",
         reached=f": kernels reach {percent(reached)} of the roof" if known.height else "",
     )
-    return opportunity and replace(opportunity, is_saving=False)
+    return opportunity and replace(opportunity, is_saving=False, case="own matmul" if own.height else "")
