@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 import polars as pl
+from polars import selectors as cs
 
 from trace_analyzer import sections, units
 from trace_analyzer.analyses.chart_data import named_events
@@ -145,12 +146,6 @@ def listing(
         written = tuple(_with_end(row, place, cuts) for row in written)
     headed = tuple(replace(column, heading=units.capitalized(column.heading)) for column in columns)
     return Listing(key, title, headed, written, total, record)
-
-
-def is_empty(values: pl.Series) -> bool:
-    """Return whether no row has a value."""
-    empty = values.is_in([""]).fill_null(value=True) if values.dtype == pl.String else values.is_null()
-    return empty.all()
 
 
 def _distinct(rows: tuple[Row, ...], place: int) -> tuple[Row, ...]:
@@ -291,7 +286,8 @@ def section_listing(report: Report, section: sections.Section, rows: pl.DataFram
     rows = _led(report, section.place, rows).with_columns(
         pl.col(each.column).fill_null(pl.col(each.fallback)) for each in shown if each.fallback
     )
-    columns = [laid_column(each, rows.schema) for each in shown if not is_empty(rows.get_column(each.column))]
+    empty = rows.with_columns(cs.string().replace("", None)).null_count().row(0, named=True)
+    columns = [laid_column(each, rows.schema) for each in shown if empty[each.column] < rows.height]
     top = rows.head(MOST_ROWS).to_dicts()
     other = report.trace.profiler
     record = section.record if other is None else f"Not known from a recording of {other}."
