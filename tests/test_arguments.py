@@ -60,6 +60,10 @@ def test_a_group_without_a_command_is_one_line(folder: Path) -> None:
     assert "Missing command" in refused("baseline")
 
 
+def test_a_folder_that_is_missing_is_one_line(folder: Path) -> None:
+    assert "nowhere: no such file, so no trace of a rank" in refused("ranks", "nowhere")
+
+
 @pytest.mark.parametrize(
     "args",
     [
@@ -202,7 +206,7 @@ def test_an_output_named_like_a_page_is_the_page(option: str) -> None:
     """Check it as of `analyze TRACE`; other forms than text stay as asked for, whatever their file is called."""
 
     @click.command
-    @result_options("text", page=(option, "A page."))
+    @result_options("text", page="A page.")
     def verb(results: Results) -> Results:
         return results
 
@@ -214,6 +218,6 @@ def test_an_output_named_like_a_page_is_the_page(option: str) -> None:
     assert taken("x.html") == ("x.html", None, "--output")
     assert taken("x.HTM") == ("x.HTM", None, "--output")
     assert taken("x.html", "markdown")[:2] == (None, "x.html")
-    assert taken("x.txt", page="y.html") == ("y.html", "x.txt", option)
-    with pytest.raises(UsageError, match=f"x.html names an HTML page, and so does {option} y.html"):
+    assert taken("x.txt", page="y.html") == ("y.html", "x.txt", "--html")
+    with pytest.raises(UsageError, match=r"x\.html names an HTML page, and so does --html y\.html"):
         taken("x.html", page="y.html")

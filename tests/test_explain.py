@@ -155,6 +155,7 @@ def test_things_of_another_device_have_it_behind_their_id() -> None:
         ("kernel:", "near it: kernel:"),
         ("kernal:1", "did you mean kernel?"),
         ("Gap:1", "did you mean gap?"),
+        ("phase:forward", "as ids begin with verdict, advice"),
         ("verdit", "near it: verdict"),
         ("", "near it: verdict"),
         ("kernel:" + "x" * 4000, "near it: kernel:"),

@@ -547,6 +547,13 @@ def test_nothing_in_the_header_lies_over_anything_else(page: Browser, width: int
         assert page.driver.find_element("css selector", "nav a").is_displayed()
 
 
+def test_the_levers_stand_beside_the_verdict(page: Browser) -> None:
+    page.open(sample("synthetic_overhead_data-loading"), width=1440)
+    assert page.run(
+        "const [verdict, levers] = ['h1', '.levers'].map((part) => document.querySelector(part).getBoundingClientRect()); return verdict.right <= levers.left && levers.top < verdict.bottom"
+    )
+
+
 def test_the_parts_of_the_window_are_one_stop_of_the_keyboard(page: Browser) -> None:
     from selenium.webdriver.common.keys import Keys
 

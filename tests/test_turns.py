@@ -70,7 +70,7 @@ pytestmark = pytest.mark.slow
 FOLDER = Path(__file__).parents[1] / "sample_traces"
 
 
-def test_each_turn_makes_the_program_faster(
+def test_the_three_turns_make_the_program_faster(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("torch")

@@ -400,7 +400,8 @@ def test_a_batch_is_predicted_with_the_multiprocessors_of_the_report(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--speedup", "nonsense=2"), "no bucket, group, operator or module 'nonsense'"),
+        (("--speedup", "nonsense=2"), "no bucket, group, operator or module 'nonsense'; some that there are: "),
+        (("--speedup", "mattmul=2"), "'mattmul'; did you mean matmul?"),
         (("--speedup", "matmul"), "is not NAME=K"),
         (("--speedup", "matmul=0"), "is not NAME=K"),
         (("--speedup", "matmul=nan"), "is not NAME=K"),

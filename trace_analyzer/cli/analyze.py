@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--report",
+    "--html",
     "report_path",
     metavar="PATH",
     help="Write the HTML report to PATH instead of <trace name>.report.html.",

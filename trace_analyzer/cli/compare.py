@@ -66,7 +66,7 @@ def _gates(function: Function) -> Function:
 _results = result_options(
     "the summary, the comparison for scripts (docs/compare.md), or a comment for a pull request",
     schema=("trace_analyzer.compare.comparison", "Comparison"),
-    page=("--html", "Write waterfalls, both timelines and a differential flame graph to FILE."),
+    page="Write waterfalls, both timelines and a differential flame graph to FILE.",
 )
 _reading = analysis_options("device", "gpu", "capture", "export")
 
@@ -119,7 +119,7 @@ def compare(
     "the summary, or the result for scripts",
     ("text", "json"),
     schema=("trace_analyzer.compare.scaling", "Scaling"),
-    page=("--plot", "Draw step, busy and idle time over the batch size as one HTML file."),
+    page="Draw step, busy and idle time over the batch size as one HTML file.",
 )
 @_reading
 def scaling(traces: tuple[str, ...], results: Results, chosen: Options) -> int:
@@ -244,7 +244,7 @@ _PATIENCE_S = 20
 @result_options(
     "the summary, the report for scripts (docs/ranks.md), or a comment for a pull request",
     schema=("trace_analyzer.ranks.job", "JobReport"),
-    page=("--html", "Write a map of ranks by steps, the collectives of each step and all tables to FILE."),
+    page="Write a map of ranks by steps, the collectives of each step and all tables to FILE.",
 )
 @click.option(
     "--workers", type=click.IntRange(1), metavar="N", help="Read N ranks at a time (by default, one per processor)."
@@ -280,6 +280,8 @@ def ranks(
             rank_of=rank_of,
             measured_step_ms=chosen.measured_step_ms,
         )
+    if not report.job.seen and results.form == "text" and len(report.problems) == 1:
+        raise UsageError(f"{report.problems[0].path}: {report.problems[0].message}, so no trace of a rank is at hand")
     results.deliver(report)
     if not report.job.seen:
         raise UsageError("no trace of a rank could be used: see the problems above")
@@ -309,7 +311,7 @@ _LOOP = click.argument("folder", metavar="LOOP")
 _loop_results = result_options(
     "the history, the loop for scripts (docs/compare.md), or the history as LOOP/history.md has it",
     schema=("trace_analyzer.compare.loop", "Loop"),
-    page=("--html", "Write the history as a page to FILE."),
+    page="Write the history as a page to FILE.",
 )
 
 

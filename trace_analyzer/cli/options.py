@@ -45,6 +45,7 @@ PLUGIN = click.option(
     metavar="DIR|none",
     help="Add the kernel rules, devices, causes, analyses and advice in DIR (docs/plugins.md). Repeatable.",
 )
+PAGE = ("--html", "--plot")  # names of a page's option, of every verb; messages have the first
 REDACT = click.option(
     "--redact", is_flag=True, help="Keep only data known to be harmless in all output, as report --redact does."
 )
@@ -162,28 +163,28 @@ def result_options(
     what: str,
     forms: Sequence[str] = ("text", "json", "markdown"),
     *,
-    page: tuple[str, str],
+    page: str,
     schema: tuple[str, str] | None = None,
 ) -> Decorator:
     """Return a decorator that adds options for the result, and passes them as ``results``.
 
-    ``what`` describes ``forms``, ``schema`` is the class of the JSON, ``page`` the option of a page and its help.
+    ``what`` describes ``forms``, ``schema`` is the class of the JSON, ``page`` the help of the page.
     """
     text = "Write the output to FILE instead of printing it"
     options: list[Decorator] = [
         format_option(what, forms),
         *([_schema_option(*schema)] if schema else []),
         click.option("-o", "--output", metavar="FILE", help=f"{text}; to FILE.html, the page."),
-        click.option(page[0], "page", metavar="FILE", help=page[1]),
-        click.option("--force", is_flag=True, help=f"Overwrite the FILE of {page[0]} or of -o FILE.html."),
+        click.option(*PAGE, "page", metavar="FILE", help=page),
+        click.option("--force", is_flag=True, help="Overwrite the FILE of --html or of -o FILE.html."),
     ]
 
     def decorate(function: Function) -> Function:
         @wraps(function)
         def call(*args: Any, form: str, output: str | None, redact: bool, force: bool, **values: Any) -> Any:
             html = values.pop("page")
-            option = page[0] if html else "--output"
-            html, output = outputs.page_asked_for(html, output, form, page[0])
+            option = PAGE[0] if html else "--output"
+            html, output = outputs.page_asked_for(html, output, form, PAGE[0])
             return function(*args, results=Results(form, output, html, force, redact, option), **values)
 
         return _with(call, [*options, REDACT])

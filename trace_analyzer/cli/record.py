@@ -17,7 +17,7 @@ from click.shell_completion import get_completion_class
 from trace_analyzer import capture, errors, options
 from trace_analyzer.capture.session import LEVELS, SKIP
 from trace_analyzer.cli import outputs, process
-from trace_analyzer.cli.options import POSITIVE, Number, check_new, format_option, verb
+from trace_analyzer.cli.options import PAGE, POSITIVE, Number, check_new, format_option, verb
 from trace_analyzer.files import write_text
 
 if TYPE_CHECKING:
@@ -167,8 +167,8 @@ def _write_summaries(recording: "RecordedCommand", name: str, no_report: bool) -
     metavar="FILE",
     help="Write the calibration to FILE instead of the user's folder, where reports find it.",
 )
-@click.option("--plot", metavar="FILE", help="Draw the calibration as one HTML file.")
-@click.option("--force", is_flag=True, help="Overwrite the FILE of --plot.")
+@click.option(*PAGE, "plot", metavar="FILE", help="Draw the calibration as one HTML file.")
+@click.option("--force", is_flag=True, help="Overwrite the FILE of --html.")
 def calibrate(
     device: str | None,
     quick: bool,
@@ -189,7 +189,7 @@ def calibrate(
     if output:
         outputs.check_writable(Path(output), "-", "--output")
     if plot:
-        check_new(Path(plot), "-", "--plot", force)
+        check_new(Path(plot), "-", PAGE[0], force)
     with outputs.Progress() as progress:
         sweeps = not quick if sweep is None else sweep
         calibration = measured(device, quick=quick, sweep=sweeps, budget_s=budget, progress=progress)

@@ -23,9 +23,7 @@ from trace_analyzer.vocabulary import CHANGE_PARTS
 @click.argument("trace")
 @click.argument("thing", metavar="ID", default="verdict")
 @analysis_options("device", "export")
-@result_options(
-    "text, or JSON for scripts", ("text", "json"), page=("--html", "Write the explanation as a page to FILE.")
-)
+@result_options("text, or JSON for scripts", ("text", "json"), page="Write the explanation as a page to FILE.")
 def explain(trace: str, thing: str, results: Results, chosen: options.Options) -> None:
     """Explain one item of the report on TRACE, with its evidence and the next command.
 
@@ -127,7 +125,7 @@ class _Workers(click.IntRange):
 @analysis_options("device", "export")
 @result_options(
     "the summary, the estimate for scripts (docs/whatif.md), or a comment for CI",
-    page=("--plot", "Draw a tornado plot of all scenarios as one HTML file."),
+    page="Draw a tornado plot of all scenarios as one HTML file.",
 )
 def whatif(
     trace: str,
@@ -295,7 +293,7 @@ class _Bytes(click.ParamType[int]):
     "the summary, the answer for scripts (docs/memory.md), Markdown, or 2 kB for language models, with ids for explain",
     ("text", "json", "markdown", "agent"),
     schema=("trace_analyzer.allocator", "Memory"),
-    page=("--html", "Write the peak, live bytes over time and a map of the segments to FILE."),
+    page="Write the peak, live bytes over time and a map of the segments to FILE.",
 )
 def memory(
     source: str, max_peak: int | None, before: str | None, trace: str | None, results: Results, chosen: options.Options

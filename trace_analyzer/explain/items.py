@@ -131,8 +131,8 @@ def unknown(report: Report, asked: str) -> UsageError:
         "step": [step_id(report, step) for step in report.steps],
     }
     known = ids.get(kind) or ["verdict", *ids["advice"], *ids["step"], *ids["check"]]
-    if kind not in KINDS and ":" in asked and (meant := did_you_mean(kind.lower(), KINDS)):
-        return UsageError(f"no {asked!r}, as ids begin with {', '.join(KINDS)}{meant}")
+    if kind not in KINDS and ":" in asked:
+        return UsageError(f"no {asked!r}, as ids begin with {', '.join(KINDS)}{did_you_mean(kind.lower(), KINDS)}")
     near = get_close_matches(asked, known, n=_NEAR, cutoff=0.5) or known[:_NEAR]
     return UsageError(
         f"no {asked!r} in this trace; near it: {', '.join(near)}{', ...' if len(known) > len(near) else ''}"

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from trace_analyzer.catalog.kernels import bucket_key, is_group_named, is_line, line_label
+from trace_analyzer.errors import did_you_mean
 from trace_analyzer.frames.lookups import as_strings, factorize, lookup, map_unique
 from trace_analyzer.replay.graph import CALL, GAP, LATENCY, THREAD, WAIT
 from trace_analyzer.replay.recording import LAUNCHING, OF_SAMPLES, Flags, Ints, is_any, median
@@ -205,7 +206,8 @@ def speedup(weights: Weights, scene: Scene, options: Mapping[str, float | str]) 
     chosen = _chosen(scene, target)
     if not chosen.any():
         names = sorted({*SIDES, *_names(scene, "bucket"), *_names(scene, "group")})
-        raise UnknownTarget(f"no bucket, group, operator or module {target!r}; some that there are: {', '.join(names)}")
+        meant = did_you_mean(target, names) or f"; some that there are: {', '.join(names)}"
+        raise UnknownTarget(f"no bucket, group, operator or module {target!r}{meant}")
     scale_activities(weights, scene.graph, chosen, by)
 
 
