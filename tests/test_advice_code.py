@@ -38,7 +38,7 @@ def contradictions(item: Advice, text: str, major: int | None) -> Iterator[str]:
     named = {*re.findall(r"Optimizer\.step#(\w+)\.step", text)}
     if other := {*re.findall(r"torch\.optim\.(\w+)\(", item.code)} - named:
         yield f"another optimizer: {other}"
-    if "torch.compile(" in item.code and re.search(COMPILED, text):
+    if ("torch.compile(" in item.code or ": compile" in item.title) and re.search(COMPILED, text):
         yield "compiled already"
     if "torch.bfloat16" in item.code and major is not None and major < 8:
         yield "no bf16"

@@ -157,8 +157,9 @@ def _item(fix: Fix, opportunity: Opportunity, advice_context: AdviceContext, pre
     is_of_limit = _is_of_limit(fix, advice_context)
     most, steps = bound_ns / window_ns, advice_context.steps
     ratio = most if predicted is None else _saved_ratio(predicted.step_ns, predicted)
+    title = fix.title_of(advice_context.platform, **opportunity.values)
     return Advice(
-        title=fix.title_of(advice_context.platform, **opportunity.values),
+        title=title.replace("compile, or ", "") if advice_context.is_compiled else title,
         code=_code(fix, opportunity, advice_context),
         why=why if is_of_limit else f"{although(str(advice_context.verdict.regime))}: {why}",
         where=opportunity.where(steps),
