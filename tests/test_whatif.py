@@ -270,7 +270,7 @@ def late_behind_the_cpu() -> bytes:
         [
             *(k.launched("k", 20 * i, 20 * i + 10, 5, i + 1) for i in range(20)),
             *(k.launched("k", 400 + 6 * i, 1_500 + 200 * i, 5, i + 100) for i in range(60)),
-            k.python("train.py(3): forward", 800, 39_100),
+            k.python("dataloader.py(3): __next__", 800, 39_100),
             k.launched("k", 40_000, 40_010, 5, 300),
         ]
     )
@@ -285,9 +285,9 @@ def test_a_change_that_leaves_a_path_that_nothing_explains_is_refused(tmp_path: 
     assert "of what the step would wait for then" in refused.stdout
     standard = ta.whatif(path)
     assert standard.status == "ok"
-    graphs = next(s for s in standard.skipped if s.name == "graphs")
-    assert "nothing in the trace explains" in graphs.reason
-    named = f"estimate of CUDA graphs: {graphs.reason}"
+    loading = next(s for s in standard.skipped if s.name == "prefetch")
+    assert "nothing in the trace explains" in loading.reason
+    named = f"estimate of {Change(loading.name, loading.options).label}: {loading.reason}"
     assert f"No {named}." in " ".join(standard.summary().split())
     assert f"No {named}." in standard.to_markdown()
     helping = ta.analyze(path).tables["what_would_help"].filter(kind="refused")

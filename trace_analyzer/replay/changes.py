@@ -261,8 +261,8 @@ def prefetch(weights: Weights, scene: Scene, options: Mapping[str, float | str])
 def graphs(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
     """Replay each steady step as one CUDA graph, or as one graph per piece between waits.
 
-    Launches and what surrounds them disappear; waits, loading of code and `_outside` stay, with the option ``reach``
-    also silences over `SILENCE_MAX_NS`.
+    Launches and what surrounds them disappear; waits, loading of code and `_outside` stay. With the option ``reach``
+    silences over `SILENCE_MAX_NS` disappear, too.
     """
     graph = scene.graph
     calls = graph.recorded.calls
@@ -275,7 +275,7 @@ def graphs(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -
     _refuse_no_graph(scene, launches)
     thread = np.flatnonzero((graph.kind == THREAD) & scene.steady)
     rows = graph.ref[thread]
-    stays = _outside(weights.parts[:, rows], "reach" in options)
+    stays = _outside(weights.parts[:, rows], "reach" not in options)
     for at, part in enumerate(LAUNCHING):
         weights.parts[part, rows[~stays[at]]] = 0
     weights.host[launches] = 0
@@ -303,8 +303,8 @@ def _outside(parts: Floats, silent: bool) -> Flags:
     These are Python that takes longer than it does around most launches, operators that take longer than any launch,
     and where ``silent`` what is not recorded for long.
     """
-    python = parts[PYTHON]
-    usual = median(python[python > 0]) if (python > 0).any() else 0.0
+    # Stretches without Python count: where only a reward or a logger is recorded, its length is not the usual one.
+    usual = median(parts[PYTHON]) if parts.size else 0.0
     long = t.CPU_OPERATOR_NS
     limits = {PYTHON: max(LAUNCH_MEDIANS * usual, PYTHON_MIN_NS), DISPATCH: long, RUNTIME: long}
     if silent:

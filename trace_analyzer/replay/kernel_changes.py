@@ -340,6 +340,8 @@ def batch(weights: Weights, scene: Scene, options: Mapping[str, float | str]) ->
     Option ``end`` is one of `GROWTHS`. Calls that stage pageable memory grow as their copies.
     """
     times, graph, table = float(options["times"]), scene.graph, scene.known.table
+    if times == 1:
+        raise NothingToChange("the batch stays as big as it is")
     updates = _of_optimizer(scene)
     _refuse_what_does_not_fit(scene, times, updates)
     duration = table.get_column("duration_ns").to_numpy().astype(np.float64)
