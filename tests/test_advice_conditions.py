@@ -10,6 +10,7 @@ from test_advice import ADD, GEMM, NCCL, attention, copied_within, eager, in_a_r
 from trace_analyzer.pipeline import report_of
 from trace_analyzer.report import Report
 from trace_analyzer.units import duration
+from trace_analyzer.vocabulary import although
 
 pytestmark = pytest.mark.slow
 
@@ -115,6 +116,15 @@ def test_what_is_not_the_limit_is_reported_where_it_saves_over_a_tenth(length: i
     assert [item.why.startswith("helps although overhead limits: ") for item in reported] == [True] * marked
     assert [item.is_of_limit for item in reported] == [False] * marked
     assert not any(item.why.startswith("helps although") for item in report.advice if item.id == "cuda-graphs")
+
+
+@pytest.mark.parametrize(
+    ("regime", "cause", "words"),
+    [("communication-bound", "copies", "copies limit"), ("communication-bound", None, "communication limits"),
+     ("memory-bandwidth-bound", None, "memory bandwidth limits")],
+)  # fmt: skip
+def test_what_limits_has_the_headline_s_name(regime: str, cause: str | None, words: str) -> None:
+    assert although(regime, cause) == f"helps although {words}"
 
 
 @pytest.mark.parametrize(

@@ -341,8 +341,10 @@ def shortened_by(fix: str) -> tuple[str, ...]:
     return tuple(part.key for part in _parts().values() if fix in part.fixes)
 
 
-def although(regime: str) -> str:
+def although(regime: str, cause: str | None) -> str:
     """Return the words for a change that does not concern the limit: ``helps although memory bandwidth limits``."""
+    if limit_label(regime, cause) != label(regime):
+        return f"helps although {limit_noun(regime, cause)} limit"
     return f"helps although {regime.removesuffix('-bound').replace('-', ' ')} limits"
 
 

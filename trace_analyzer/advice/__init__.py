@@ -154,14 +154,14 @@ def _item(fix: Fix, opportunity: Opportunity, advice_context: AdviceContext, pre
             most_ns,
             f"{how_bound}; raised to the best end of the replay's interval, since other waits may shrink too",
         )
-    is_of_limit = _is_of_limit(fix, advice_context)
+    is_of_limit, verdict = _is_of_limit(fix, advice_context), advice_context.verdict
     most, steps = bound_ns / window_ns, advice_context.steps
     ratio = most if predicted is None else _saved_ratio(predicted.step_ns, predicted)
     title = fix.title_of(advice_context.platform, **opportunity.values)
     return Advice(
         title=title.replace("compile, or ", "") if advice_context.is_compiled else title,
         code=_code(fix, opportunity, advice_context),
-        why=why if is_of_limit else f"{although(str(advice_context.verdict.regime))}: {why}",
+        why=why if is_of_limit else f"{although(str(verdict.regime), verdict.cause)}: {why}",
         where=opportunity.where(steps),
         saves_ns_at_most=bound_ns,
         how_bound=how_bound,

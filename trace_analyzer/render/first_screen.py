@@ -82,7 +82,9 @@ def advice_lines(report: Report, width: int) -> list[Line]:
     lines: list[Line] = [[("What to change", "title"), (rest, "dim")]]
     for rank, item in enumerate(best, 1):
         brings = phrasing.predicted_briefly(item) or row_phrases.saves_at_most(item)
-        although_limited = "" if item.is_of_limit else f"({vocabulary.although(str(report.verdict.regime))})"
+        although_limited = (
+            "" if item.is_of_limit else f"({vocabulary.although(str(report.verdict.regime), report.verdict.cause)})"
+        )
         lines += advice_title(rank, item, f"{brings} {although_limited}".strip(), width)
         if code := row_phrases.code_line(item.code, width - 7):
             lines += code_lines(code, width)
