@@ -180,12 +180,20 @@ def test_the_library_says_the_same_as_the_command() -> None:
     assert ta.whatif(COMPUTE, graphs=True).to_json() == result.stdout
 
 
-def test_a_change_without_anything_to_change_saves_nothing() -> None:
-    result = whatif(report(COMPUTE), (Change("prefetch", {"workers": 4}),))
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (Change("prefetch", {"workers": 4}), "no time goes to loading data"),
+        (Change("batch", {"times": 1.0}), "the batch stays as big as it is"),
+    ],
+)
+def test_a_change_without_anything_to_change_saves_nothing(change: Change, reason: str) -> None:
+    result = whatif(report(COMPUTE), (change,))
     assert result.status == "ok"
-    assert result.predicted.step_ns == result.step_ns
-    assert [skipped.reason for skipped in result.skipped] == ["no time goes to loading data"]
-    assert "Not changed: no time goes to loading data." in result.summary()
+    then = result.predicted
+    assert then.low_ns == then.step_ns == then.high_ns == result.step_ns
+    assert [skipped.reason for skipped in result.skipped] == [reason]
+    assert f"Not changed: {reason}." in result.summary()
 
 
 def test_a_synchronize_whose_removal_saves_nothing() -> None:
