@@ -383,6 +383,9 @@ def test_the_page(tmp_path: Path) -> None:
     name = "</script><script>alert(1)</script>"
     result = compared(BASE, BASE.faster(extra=launch(name, f"void {name}()", 500_000)))
     page = result.to_html(tmp_path / "page.html").read_text()
+    assert page.count('class="scroll" tabindex="0"') == page.count('class="scroll"') > 1, (
+        "what scrolls is reached by the keyboard"
+    )
     shown = (
         "By cause and bucket",
         "By operator",
