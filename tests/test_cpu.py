@@ -187,6 +187,18 @@ def test_without_steps_the_whole_time_of_operators_counts() -> None:
     assert not any(" step" in text for item in report.advice for text in (item.why, item.title, item.how_bound))
 
 
+@pytest.mark.parametrize(("shapes", "parts"), [
+    ({"Input Dims": [[8], [8]], "Input type": ["float", "float"]}, [("tiny-operators", 420)]),
+    ({}, [("pointwise", 400), ("tiny-operators", 20)]),
+])  # fmt: skip
+def test_a_tiny_operator_that_is_interrupted_once_has_no_more_work(shapes: dict[str, object], parts: object) -> None:
+    """Without shapes, a longer run may be one on larger tensors."""
+    starts, lengths = (0, 5, 10, 410, 415), (5, 5, 400, 5, 5)
+    runs = [op("aten::mul", start, length, **shapes) for start, length in zip(starts, lengths, strict=True)]
+    report = analysed(runs, devices=[])
+    assert rows(report.tables["cpu_time"], "part", "time_ns") == parts
+
+
 def test_methods_have_one_name_whatever_object_they_are_called_on() -> None:
     frames = [python(f"<built-in method split of str object at 0x7f{n:010x}>", 10 + 10 * n, 8) for n in range(3)]
     report = analysed(

@@ -211,14 +211,15 @@ def _advice(fix: CpuFix, run: CpuRun, cases: Sequence[str], optimizer: str) -> t
         return None
     saved, steps = round(fix.saves * time), max(1, run.steps)
     each = f", {duration(time / steps)} a step" if run.steps else ""
-    events = pieces.get_column("event_id").n_unique() / steps
+    events = round(pieces.get_column("event_id").n_unique() / steps)
+    within = f", in {counted(events, 'event')}" if events else ""
     named = pieces.group_by("name").agg(pl.col("time_ns").sum()).sort("time_ns", "name", descending=[True, False])
     named = named.filter(~pl.col("name").str.contains(PROFILER_STEP_NAME))
     where = [f"{name} ({duration(ns / steps)})" for name, ns in named.head(3).iter_rows()]
     start, end = pieces.select("start_ns", "end_ns").row(0) if pieces.height else (None, None)
     return saved or time, Advice(
         title=fix.title,
-        why=f"{percent(time / run.window_ns)} of the main thread's time{each}, in {counted(round(events), 'event')}",
+        why=f"{percent(time / run.window_ns)} of the main thread's time{each}{within}",
         where=", ".join(where),
         code=Template(next((fix.cases[case]["code"] for case in cases if case in fix.cases), fix.code)).substitute(
             optimizer=optimizer_in_few_launches(optimizer)

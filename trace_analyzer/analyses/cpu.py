@@ -140,7 +140,7 @@ def _classified(
 
     What nothing names between operators is Python where its frames were recorded, else unknown. An operator passes its
     work on (``calls``) where it launches some or those within it take half of its time, else does it itself: a run
-    under `thresholds.TINY_OPERATOR_NS` is hardly more than a call.
+    under `thresholds.TINY_OPERATOR_NS`, or one whose shapes usually take so little, is hardly more than a call.
     """
     events = context.events.with_columns(is_operator.alias("is_operator"))
     within = events.filter("is_operator").group_by("parent_id").agg(pl.col("duration_ns").sum()).drop_nulls("parent_id")
@@ -153,11 +153,18 @@ def _classified(
     )
     names = rows.filter("is_operator").select("name", pl.col("name").alias("operator")).unique()
     groups = kernel_buckets(names).select("name", pl.col("group").replace({"other": "other-operators"}).alias("group"))
+    # A run of known shapes that takes longer than its median was probably interrupted: its work is that of the others.
+    length, call = pl.col("duration_ns"), pl.struct("name", "input_dims", "input_types")
+    usual = (
+        pl.when(pl.col("input_dims").is_null())
+        .then(length)
+        .otherwise(pl.min_horizontal(length, length.median().over(call)))
+    )
     part = (
         pl.when(pl.col("phase") == DATA_LOADING).then(pl.lit(DATA_LOADING))
         .when(pl.col("work").is_in(["blocking", "guards", "lookup"]).not_()).then("work")
         .when(pl.col("is_operator") & pl.col("calls")).then(pl.lit(DISPATCH))
-        .when(pl.col("is_operator") & (pl.col("duration_ns") < thresholds.TINY_OPERATOR_NS)).then(pl.lit(TINY))
+        .when(pl.col("is_operator") & (usual < thresholds.TINY_OPERATOR_NS)).then(pl.lit(TINY))
         .when(pl.col("is_operator") & pl.col("name").str.contains(_NO_WORK)).then(pl.lit(DISPATCH))
         .when("is_operator").then("group")
         .when(pl.col("name").str.contains(_ENGINE)).then(pl.lit(DISPATCH))

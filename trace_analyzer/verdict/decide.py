@@ -180,7 +180,7 @@ def _without_inputs(findings: Findings, headline: str, reason: str) -> Verdict:
 
 def _insufficient(findings: Findings, judgement: Judgement | None, unknown_ns: int, *, too_little: bool) -> Verdict:
     device, window = findings.device.report, sum(findings.parts_ns.values())
-    known = "" if judgement is None else f", more than any limit that is known ({_largest(judgement, window)})"
+    known = "" if judgement is None else f", more than what the rest names as the limit ({_largest(judgement, window)})"
     if too_little or not window:
         headline = (
             f"Too little device work to judge: {counted(device.kernel_count, 'kernel')} in {duration(device.busy_ns)}."
