@@ -208,6 +208,14 @@ def test_few_ranks_and_steps_do_not_tell_jitter(size: int, steps: int, spread: s
         assert named["once"] == named["persistent"] == jobs
 
 
+def test_collectives_outside_of_steps_are_no_step() -> None:
+    steps = [*range(8), None]
+    rows = [(rank, step, 400 * MS * (rank == 1 and step is not None), 2, 1) for rank in range(8) for step in steps]
+    own = pl.DataFrame(rows, schema=["rank", "step", "own_late_ns", "split", "led"], orient="row")
+    late, _ = lateness.late_ranks(own, pl.DataFrame(), 0.0)
+    assert late.select("rank", "late_steps", "steps").rows() == [(1, 8, 8)]
+
+
 @pytest.mark.parametrize(
     ("size", "late", "kinds"),
     [

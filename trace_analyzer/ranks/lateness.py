@@ -109,7 +109,9 @@ def late_ranks(by_step: pl.DataFrame, rows: pl.DataFrame, floor_ns: float) -> tu
     up to that; of less than `FEW_STEPS`, which do not tell their jitter, also one that is the last in more collectives
     than chance makes it. `_few_late` judges the few values of a small job.
     """
-    own = by_step.filter(pl.col("split") > 0)
+    # Where there are steps, collectives outside of them are no step of their own.
+    in_steps = pl.col("step").is_not_null() | pl.col("step").is_null().all()
+    own = by_step.filter(pl.col("split") > 0).filter(in_steps)
     noise, many = jitter(own), max(1, own.get_column("rank").n_unique())
     sums = own.group_by("rank").agg(pl.len().cast(pl.Int64).alias("steps"), pl.col("led", "split").sum())
     if own.height < FEW_LATE and (own.get_column("step").n_unique() > 1 or many < FEW_RANKS):

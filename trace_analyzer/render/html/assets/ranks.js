@@ -30,6 +30,8 @@ export function lanesOf(chosen, late, count, most) {
 function start({ header, columns }) {
   const { ranks, steps, late, regimes, regimeColours, links } = header;
   const state = { rank: late[0] ?? 0, step: worstStep(late[0] ?? 0), from: 0, to: 1 };
+  const outside = steps.length > 1 ? 'Outside of steps' : 'Whole window';
+  const stepNames = steps.map((step) => (step === null ? outside : `Step ${step}`));
   const map = byId('heat');
   const lanes = byId('lanes');
 
@@ -87,7 +89,7 @@ function start({ header, columns }) {
     const every = Math.ceil(14 / down);
     for (let r = 0; r < rows.length; r += every) ink.fillText(`rank ${ranks[rows[r][0]]}`, 0, r * down + Math.max(10, Math.min(down, 14) - 2));
     const apart = Math.ceil(48 / across);
-    for (let step = 0; step < steps.length; step += apart) ink.fillText(steps[step] ?? 'all', LEFT + step * across, tall + 14);
+    for (let step = 0; step < steps.length; step += apart) ink.fillText(steps[step] ?? '–', LEFT + step * across, tall + 14);
     return { rows, across, down, tall };
   }
 
@@ -105,9 +107,9 @@ function start({ header, columns }) {
 
   function describeCell({ rank, step }) {
     const at = cell(rank, step);
-    if (!columns.known[at]) return `rank ${ranks[rank]}, step ${steps[step] ?? 'all'}: nothing recorded`;
+    if (!columns.known[at]) return `rank ${ranks[rank]}, ${stepNames[step].toLowerCase()}: nothing recorded`;
     const regime = columns.regime[at] ? `, ${regimes[columns.regime[at] - 1]}` : '';
-    return `rank ${ranks[rank]} (${header.hosts[rank]}), step ${steps[step] ?? 'all'}: late by ${formatDuration(columns.late[at])}, waits ${formatDuration(columns.wait[at])}${regime}`;
+    return `rank ${ranks[rank]} (${header.hosts[rank]}), ${stepNames[step].toLowerCase()}: late by ${formatDuration(columns.late[at])}, waits ${formatDuration(columns.wait[at])}${regime}`;
   }
 
   // Collectives of a step lie together, those of a rank in it too.
@@ -153,8 +155,8 @@ function start({ header, columns }) {
       ink.fillText(`+${formatDuration(at)}`, x(at), shown.length * LANE + 13);
     }
     byId('lanes-status').textContent = end > first
-      ? `Step ${steps[state.step] ?? 'all'}: ${end - first} collectives of ${ranks.length} ranks; ${shown.length} lanes, from the first start on. Wheel with Ctrl zooms.`
-      : `Step ${steps[state.step] ?? 'all'}: no collective is in this file.`;
+      ? `${stepNames[state.step]}: ${end - first} collectives of ${ranks.length} ranks; ${shown.length} lanes, from the first start on. Wheel with Ctrl zooms.`
+      : `${stepNames[state.step]}: no collective is in this file.`;
     return { shown, x, length };
   }
 
