@@ -79,13 +79,17 @@ def test_a_file_without_the_calls_that_wait_is_not_replayed() -> None:
     assert refused_unseen(analysed([launched("k", 50 * n, 50 * n + 10, 20, n + 1) for n in range(60)]), 0) is None
 
 
-@pytest.mark.parametrize(("name", "waits"), [("ncclDevKernel_AllReduce_Sum_f32_RING_LL", True), ("sgemm", False)])
-def test_without_waits_collectives_may_still_have_to_end_first(name: str, waits: bool) -> None:
+@pytest.mark.parametrize(
+    ("name", "waits"), [("ncclDevKernel_AllReduce_Sum_f32_RING_LL", True), ("sgemm", False), ("Memcpy PtoP (Device -> Device)", True)]
+)  # fmt: skip
+def test_without_waits_collectives_and_copies_may_still_have_to_end_first(name: str, waits: bool) -> None:
     """On a stream of its own, nothing but the wait may keep later work from starting before the results are there."""
+    category = "gpu_memcpy" if name.startswith("Memcpy") else "kernel"
     rounds = [
         [
             launched("k", 1_000 * n, 1_000 * n + 10, 400, 2 * n + 1),
-            launched(name, 1_000 * n + 20, 1_000 * n + 420, 500, 2 * n + 2, stream=20),
+            launch(1_000 * n + 20, 5, 2 * n + 2),
+            kernel(name, 1_000 * n + 420, 500, stream=20, correlation=2 * n + 2, category=category),
             call("cudaDeviceSynchronize", 1_000 * n + 30, 900),
         ]
         for n in range(30)

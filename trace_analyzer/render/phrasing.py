@@ -390,10 +390,12 @@ def debiased_phrase(raw: Shares, unbiased: Debiased) -> str:
     least, most = units.duration(unbiased.least_removed_ns), units.duration(unbiased.removed_ns)
     took = f"{least} to {most}" if 0 < unbiased.least_removed_ns < unbiased.removed_ns else most
     regime = vocabulary.phrase(unbiased.regime) if unbiased.regime else "of no regime"
-    survives = {True: f"still {regime}", False: f"then {regime}", None: f"then perhaps {regime}"}
+    survives = {True: f"still {regime}", False: f"then {regime}", None: f"then perhaps {regime}"}[unbiased.survives]
+    if unbiased.method == "measured":  # its levers are those without the profiler: nothing says what they were with it
+        survives = regime
     cause = f" ({vocabulary.phrase(unbiased.cause)})" if unbiased.cause else ""
     return (
-        f"idle {units.percent(raw.idle)} → {units.percent(idle)}, {survives[unbiased.survives]}{cause};"
+        f"idle {units.percent(raw.idle)} → {units.percent(idle)}, {survives}{cause};"
         f" {unbiased.method} at {took}: {unbiased.why}"
     )
 

@@ -27,6 +27,8 @@ from trace_analyzer.replay.recording import (
     FIRST_COPY,
     FREE,
     GRAPH,
+    GRAPH_KERNEL,
+    KERNEL,
     LAUNCH,
     LAUNCHING,
     PYTHON,
@@ -59,10 +61,10 @@ from trace_analyzer.units import counted
 
 GRAPH_LAUNCH_NS = 10_000
 """CPU time of one launch of a CUDA graph."""
-PYTHON_MIN_NS = 100_000
-"""Least time of Python between two calls that no graph holds: modules and hooks around a launch take less."""
+LONE_MIN_NS = 100_000
+"""Least time of Python, or without an event, between two calls that no graph holds: modules and hooks around a launch take less."""
 SILENCE_MAX_NS = 1_000_000
-"""Longest time without an event that is surely part of a launch; a longer one may be the program's own work."""
+"""Longest time without an event that may surround each launch; a longer one is the program's own work."""
 MANY_WAITS = 2
 """Least number of waits per step that is an obstacle: a single one at the end of a step stays outside its graph."""
 SHORT_PIECE = 10
@@ -167,12 +169,15 @@ def _waits_for_copies(scene: Scene) -> Flags:
 def no_sync(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
     """Remove synchronizing calls, and let blocking copies only be enqueued; waits for work that the trace lacks stay.
 
-    With the option ``reach``, waits for collectives stay: on a stream of their own, nothing else may keep later work
-    from starting before their results are there.
+    With the option ``reach``, waits for collectives and copies on streams of their own stay: nothing else may keep later
+    work from starting before their results are there.
     """
     returns = (_of_calls(scene, RETURN, SYNCS) | _blocking_copies(scene)) & (weights.rest <= t.UNRECORDED_NS)
     if "reach" in options:
-        returns &= ~np.isin(scene.graph.source, scene.graph.ends[_collective(scene)])
+        activities = scene.graph.recorded.activities
+        with_kernels = activities.track[is_any(activities.kind, (KERNEL, GRAPH_KERNEL)) & ~_collective(scene)]
+        own = _collective(scene) | ~np.isin(activities.track, with_kernels)
+        returns &= ~np.isin(scene.graph.source, scene.graph.ends[own])
     calls = _of_calls(scene, CALL, SYNCS)
     if not (returns.any() or calls.any()):
         raise NothingToChange("no call waits for the device")
@@ -262,7 +267,7 @@ def graphs(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -
     """Replay each steady step as one CUDA graph, or as one graph per piece between waits.
 
     Launches and what surrounds them disappear; waits, loading of code and `_outside` stay. With the option ``reach``
-    silences over `SILENCE_MAX_NS` disappear, too.
+    all silences disappear, too.
     """
     graph = scene.graph
     calls = graph.recorded.calls
@@ -300,15 +305,18 @@ def graphs(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -
 def _outside(parts: Floats, silent: bool) -> Flags:
     """Return which parts of `LAUNCHING` no graph holds, in each stretch between two calls of a thread.
 
-    These are Python that takes longer than it does around most launches, operators that take longer than any launch,
-    and where ``silent`` what is not recorded for long.
+    These are operators that take longer than any launch, Python that takes longer than it does around most launches, and
+    where ``silent`` what is not recorded for longer than that.
     """
-    # Stretches without Python count: where only a reward or a logger is recorded, its length is not the usual one.
-    usual = median(parts[PYTHON]) if parts.size else 0.0
+
+    def lone(lengths: Floats) -> float:
+        # Stretches without any count: where only a reward or a logger takes time, its length is not the usual one.
+        return max(LAUNCH_MEDIANS * (median(lengths) if lengths.size else 0.0), LONE_MIN_NS)
+
     long = t.CPU_OPERATOR_NS
-    limits = {PYTHON: max(LAUNCH_MEDIANS * usual, PYTHON_MIN_NS), DISPATCH: long, RUNTIME: long}
+    limits = {PYTHON: lone(parts[PYTHON]), DISPATCH: long, RUNTIME: long}
     if silent:
-        limits[UNKNOWN] = SILENCE_MAX_NS
+        limits[UNKNOWN] = min(lone(parts[UNKNOWN]), SILENCE_MAX_NS)
     return np.stack([parts[part] > limits.get(part, inf) for part in LAUNCHING])
 
 
@@ -487,7 +495,6 @@ def of_links(change: Change, scene: Scene) -> bool:
 
 def changed(weights: Weights, scene: Scene, changes: tuple[Change, ...]) -> Weights:
     """Apply changes in the order of `CHANGES`, and return the weights."""
-    order = list(CHANGES)
-    for change in sorted(changes, key=lambda change: order.index(change.name)):
+    for change in sorted(changes, key=lambda change: [*CHANGES].index(change.name)):
         CHANGES[change.name].effect(weights, scene, change.options)
     return weights
