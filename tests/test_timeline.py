@@ -124,7 +124,7 @@ def test_the_critical_path_is_a_row_of_the_device_that_knows_what_each_stretch_b
         reported = columns.details.get_column(column).cast(pl.String)[known.get_column("detail") - 1]
         assert reported.equals(known.get_column(column).cast(pl.String), check_names=False)
     colours = set(shown.get_column("kind"))
-    assert {"matmul", "pointwise", "path-python", "path-synchronization"} <= colours
+    assert {"matmul", "pointwise", "path-host-unknown", "path-synchronization"} <= colours
 
 
 def test_every_cause_on_a_critical_path_has_a_colour() -> None:
