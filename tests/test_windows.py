@@ -63,11 +63,14 @@ def test_names_of_what_came_before_stay_text() -> None:
 def test_what_is_left_out_elsewhere_is_told_beside_what_came_before() -> None:
     left = LeftOut(60, 100, False, {"compute": 20}, 0, RecordedSpan((0, 100), (35, 95), "prepare"))
     assert (
-        _left_out_words(left)
+        _left_out_words(left, breaks_off=False)
         == "35 ns of 100 ns before the device's first work, most of it in prepare, and 25 ns elsewhere"
     )
     most = LeftOut(60, 100, False, {"compute": 10}, 0, RecordedSpan((0, 100), (47, 97), "prepare"))
-    assert _left_out_words(most) == "47 ns of 100 ns before the device's first work, most of it in prepare"
+    assert (
+        _left_out_words(most, breaks_off=False)
+        == "47 ns of 100 ns before the device's first work, most of it in prepare"
+    )
 
 
 def test_other_threads_tell_nothing_of_what_came_before() -> None:
