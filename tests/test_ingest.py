@@ -629,7 +629,7 @@ METADATA_ONLY = b'{"traceEvents": [{"ph": "M", "name": "process_name", "pid": 1,
         (
             METADATA_ONLY + b', {"ph": "X", "ts": "x"}]}',
             NotATrace,
-            "only metadata can be read: 1 have no readable time",
+            "only metadata can be read: 1 without a readable time",
         ),
         (METADATA_ONLY + b"]}", NotATrace, "only metadata (1 event): was the profiler active"),
         (b'{"traceEvents": []}', NotATrace, "holds no event: was the profiler active"),

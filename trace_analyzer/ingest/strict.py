@@ -293,7 +293,7 @@ def _read(content: source.Content) -> TraceDocument:
         counts = dict(events.skipped.group_by("reason").agg(pl.col("count").sum()).iter_rows())
         unread = [note.message for note in damage if note.code in (SYNTAX, TRUNCATED)]
         unread += [f"{odd:,} entries are no objects"] * bool(odd) + [f"{too_deep:,} nest too deeply"] * bool(too_deep)
-        unread += [f"{counts['no-time']:,} have no readable time"] if "no-time" in counts else []
+        unread += [f"{counts['no-time']:,} without a readable time"] if "no-time" in counts else []
         if unread:
             raise NotATrace(f"{name}: of its events only metadata can be read: {'; '.join(unread)}")
         held = f"no operator, call or kernel, only metadata ({units.counted(count, 'event')})" if count else "no event"
