@@ -5,7 +5,7 @@ does not count, and writes the bytecode that an installed package has. Then foll
 ``python -X importtime``.
 
     python benchmarks/startup.py [TRACE] [--runs 5]
-    python benchmarks/startup.py [TRACE] --tricks    # one thread of OpenBLAS, no models of Bokeh
+    python benchmarks/startup.py [TRACE] --tricks    # one thread of OpenBLAS, no models of Bokeh, queries in a query
 """
 
 import argparse
@@ -48,6 +48,7 @@ def tricks(trace: Path) -> dict[str, list[str]]:
             _WHOLE.format("import gc; gc.set_threshold(700)"),
             str(trace),
         ],
+        "analysis outside of a query": ["-c", _WHOLE.format("tuning.within_query = lambda make: make()"), str(trace)],
     }
 
 

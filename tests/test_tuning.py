@@ -1,11 +1,14 @@
-"""Check that allocators share few arenas unless the user sets a number."""
+"""Check that allocators share few arenas unless the user sets a number, and that tricks keep results."""
 
 import os
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
+import polars as pl
 import pytest
 
-from trace_analyzer.tuning import ARENAS, limit_arenas
+from trace_analyzer.tuning import ARENAS, limit_arenas, within_query
 
 VARIABLE = "_RJEM_MALLOC_CONF"
 
@@ -36,3 +39,43 @@ def test_a_polars_that_is_imported_has_read_it_already(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "polars", sys)
     limit_arenas()
     assert VARIABLE not in os.environ
+
+
+def test_work_within_a_query_is_done_once_and_gives_its_result() -> None:
+    frame = pl.DataFrame({"key": ["a", "b", "a"], "value": [1, 2, 3]})
+    calls: list[pl.DataFrame] = []
+
+    def work() -> pl.DataFrame:
+        calls.append(frame.group_by("key", maintain_order=True).agg(pl.col("value").sum()))
+        return within_query(lambda: calls[-1].filter(pl.col("value") > 2))
+
+    assert within_query(work).rows() == [("a", 4)]
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("no such step"), KeyboardInterrupt(), pl.exceptions.ComputeError("no"), SystemExit(2)]
+)
+def test_what_is_raised_within_a_query_is_raised_outside(error: BaseException) -> None:
+    def fail() -> None:
+        raise error
+
+    with pytest.raises(type(error)) as raised:
+        within_query(fail)
+    assert raised.value is error
+
+
+def test_threads_may_all_work_within_queries_and_wait_for_each_other() -> None:
+    barrier = threading.Barrier(4, timeout=30)
+
+    def work() -> int:
+        barrier.wait()
+        frame = pl.DataFrame({"value": range(100)}).filter(pl.col("value") > 9)
+        total: int = frame.lazy().select(pl.col("value").sum()).collect(engine="streaming").item()
+        barrier.wait()
+        return total
+
+    with ThreadPoolExecutor(3) as pool:
+        others = [pool.submit(within_query, work) for _ in range(3)]
+        assert within_query(work) == 4905
+        assert [other.result() for other in others] == [4905] * 3

@@ -20,6 +20,7 @@ from trace_analyzer import forks
 from trace_analyzer.errors import did_you_mean
 from trace_analyzer.schema import Table
 from trace_analyzer.sections import DEVICE_LABEL, Longest, Section
+from trace_analyzer.tuning import within_query
 
 # Metrics that a failed check of the trace can suppress.
 BUSY_RATIO = "busy_ratio"
@@ -263,7 +264,7 @@ class TableGraph:
                 ended.set()
                 self._changed.notify_all()
 
-        running = [threading.Thread(target=work, name="prefetch") for _ in range(threads)]
+        running = [threading.Thread(target=within_query, args=(work,), name="prefetch") for _ in range(threads)]
         try:
             for thread in running:
                 thread.start()

@@ -31,7 +31,7 @@ from trace_analyzer.report import (
     Verdict,
 )
 from trace_analyzer.schema import Table
-from trace_analyzer.tuning import PREFETCHING_THREADS, SMALL_EVENTS
+from trace_analyzer.tuning import PREFETCHING_THREADS, SMALL_EVENTS, within_query
 
 STAGES = {"linking launches": "linked_events", "explaining idle time": "gaps", "summing up": "attribution"}
 """Stages of the analyses in order, each with the value that ends it; judging follows."""
@@ -107,22 +107,25 @@ def report_of(
     tell = progress or (lambda stage, fraction: None)
     threads = PREFETCHING_THREADS if trace.event_count > SMALL_EVENTS else 0
 
-    graph = graph_of(trace, options or Options(), analyses, capture)
-    with graph.prefetching(["figures"], threads) as take_part:
-        for stage, value in STAGES.items():
-            tell(stage, None)
-            take_part(value)
-            graph.make(value)
-        tell("judging", None)
-        take_part(None)
-        report: Report = graph.take("figures")
-    if options is not None and options.compile_log is not None:
-        graph.make("compile_log")  # now, so that a folder without logs is an error whatever is shown
-    for added in ADDED_ANALYSES:  # Make added analyses now, so that a failure becomes a note.
-        if added in analyses:
-            graph.make(added.name)
-    notes, tables = (*report.notes, *_plugin_notes()), public_tables(graph, analyses)
-    return replace(report, notes=notes, tables=tables, declared=tuple(_declared(analyses)))
+    def made() -> Report:
+        graph = graph_of(trace, options or Options(), analyses, capture)
+        with graph.prefetching(["figures"], threads) as take_part:
+            for stage, value in STAGES.items():
+                tell(stage, None)
+                take_part(value)
+                graph.make(value)
+            tell("judging", None)
+            take_part(None)
+            report: Report = graph.take("figures")
+        if options is not None and options.compile_log is not None:
+            graph.make("compile_log")  # now, so that a folder without logs is an error whatever is shown
+        for added in ADDED_ANALYSES:  # Make added analyses now, so that a failure becomes a note.
+            if added in analyses:
+                graph.make(added.name)
+        notes, tables = (*report.notes, *_plugin_notes()), public_tables(graph, analyses)
+        return replace(report, notes=notes, tables=tables, declared=tuple(_declared(analyses)))
+
+    return within_query(made)
 
 
 def graph_of(

@@ -11,10 +11,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, wraps
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 if TYPE_CHECKING:
     import polars as pl
+
+T = TypeVar("T")
 
 SMALL_BYTES = 1 << 20
 """Largest file that is processed by one thread: on small tables, several threads mostly wait for each other."""
@@ -134,6 +136,31 @@ def beside(work: Callable[[], object]) -> Iterator[None]:
         yield
     finally:
         thread.join()
+
+
+def within_query(function: Callable[[], T]) -> T:
+    """Call a function within a Polars query and return its result (benchmarks/startup.py --tricks).
+
+    Polars hands each query to a thread of its pool and waits, which takes longer than most queries on small tables. A
+    query within a query of the streaming engine stays in its thread. The analysis of a small trace takes 0.77 s
+    of CPU time instead of 1.33 s, on two cores. Exceptions of the function are raised unchanged.
+    """
+    import polars as pl
+
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def run(frame: pl.DataFrame) -> pl.DataFrame:
+        try:
+            results.append(function())
+        except BaseException as error:  # Polars would wrap it in its own error
+            errors.append(error)
+        return frame
+
+    pl.LazyFrame({"row": [0]}).map_batches(run).collect(engine="streaming")
+    if errors:
+        raise errors[0]
+    return results[0]
 
 
 def remembered(function: "Callable[[pl.DataFrame], pl.DataFrame]") -> "Callable[[pl.DataFrame], pl.DataFrame]":
