@@ -159,7 +159,7 @@ def _item(fix: Fix, opportunity: Opportunity, advice_context: AdviceContext, pre
     ratio = most if predicted is None else _saved_ratio(predicted.step_ns, predicted)
     title = fix.title_of(advice_context.platform, **opportunity.values)
     return Advice(
-        title=title.replace("compile, or ", "") if advice_context.is_compiled else title,
+        title=for_compiled(title) if advice_context.is_compiled else title,
         code=_code(fix, opportunity, advice_context),
         why=why if is_of_limit else f"{although(str(verdict.regime), verdict.cause)}: {why}",
         where=opportunity.where(steps),

@@ -8,8 +8,9 @@ Dynamo names a region by the number of its frame and the number of earlier compi
 
 Why Dynamo broke graphs and compiled again is in a log of ``TORCH_TRACE=DIR``, or in what tlparse made of it. A log has an
 event a line, in JSON after the prefix of glog, and its payload in lines that begin with a tab
-(`torch/_logging/_internal.py`: ``TorchLogsFormatter``). tlparse copies the log to ``raw.log``, and writes each payload to a file of the event's name, in a
-folder for each compilation: ``-_0_1_0`` is frame 0, version 1, attempt 0. Its figures are pages, which only a log says.
+(`torch/_logging/_internal.py`: ``TorchLogsFormatter``). tlparse copies the log to ``raw.log``, and writes each payload to a
+file of the event's name, in a folder for each compilation: ``-_0_1_0`` is frame 0, version 1, attempt 0. Times of
+compilations are in the log only.
 """
 
 import json

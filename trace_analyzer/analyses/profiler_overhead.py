@@ -16,7 +16,7 @@ recording, the gap would be shorter by that time, but by no more than its host p
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeGuard
 
 import polars as pl
 
@@ -56,6 +56,11 @@ class ProfilerOverhead:
         waits = min(self.rest_ns, most_ns)
         taken = {**self.taken_ns, "communication": waits}
         return replace(self, taken_ns=taken, least_ns=taken, peers_ns=waits) if waits else self
+
+
+def is_measured(recording: ProfilerOverhead | None) -> TypeGuard[ProfilerOverhead]:
+    """Return whether the step without the profiler was measured."""
+    return recording is not None and recording.method == "measured"
 
 
 @dataclass(frozen=True)

@@ -201,11 +201,11 @@ _OPTIONS: Mapping[str, str] = {
     "": "# compiled in part: TORCH_LOGS=graph_breaks,recompiles names what splits it, and what is compiled again",
 }
 """Argument of ``torch.compile`` -> what does the same in a program that is compiled already."""
-_OR_COMPILES = re.compile(r"^# .*\btorch\.compile\b.*\n?|(?:;|  #) or torch\.compile\b.*", re.MULTILINE)
+_OR_COMPILES = re.compile(r"^# .*\btorch\.compile\b.*\n?|(?:;|  #) or torch\.compile\b.*|\bcompile, or ", re.MULTILINE)
 
 
 def for_compiled(code: str) -> str:
-    """Return code for a program that is compiled already: its compiler's options instead of ``torch.compile``.
+    """Return code, or a title, for a program that is compiled already: its compiler's options instead of ``torch.compile``.
 
     >>> for_compiled('model = torch.compile(model, mode="max-autotune")  # tries more kernels')
     'torch._inductor.config.max_autotune = True  # before it compiles: tries more kernels per shape'

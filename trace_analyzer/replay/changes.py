@@ -174,9 +174,9 @@ def no_sync(weights: Weights, scene: Scene, options: Mapping[str, float | str]) 
     """
     returns = (_of_calls(scene, RETURN, SYNCS) | _blocking_copies(scene)) & (weights.rest <= t.UNRECORDED_NS)
     if "reach" in options:
-        activities = scene.graph.recorded.activities
-        with_kernels = activities.track[is_any(activities.kind, (KERNEL, GRAPH_KERNEL)) & ~_collective(scene)]
-        own = _collective(scene) | ~np.isin(activities.track, with_kernels)
+        activities, collective = scene.graph.recorded.activities, _collective(scene)
+        with_kernels = activities.track[is_any(activities.kind, (KERNEL, GRAPH_KERNEL)) & ~collective]
+        own = collective | ~np.isin(activities.track, with_kernels)
         returns &= ~np.isin(scene.graph.source, scene.graph.ends[own])
     calls = _of_calls(scene, CALL, SYNCS)
     if not (returns.any() or calls.any()):

@@ -8,7 +8,7 @@ import numpy as np
 
 from trace_analyzer import thresholds as t
 from trace_analyzer.analyses.left_out import LeftOut
-from trace_analyzer.analyses.profiler_overhead import SLOWED
+from trace_analyzer.analyses.profiler_overhead import SLOWED, is_measured
 from trace_analyzer.catalog.event_names import TO_PEER, WITHIN_DEVICE, in_function, prepares_input_files
 from trace_analyzer.findings import Findings
 from trace_analyzer.report import Confidence, Evidence, Regime, Verdict
@@ -66,7 +66,7 @@ def verdict(findings: Findings, levers: Levers = NO_LEVERS) -> Verdict:
         return _without_inputs(findings, *withheld)
     unbiased = debiased(traced, findings.recording, findings.cold_gap_ns, levers)
     of = None
-    if unbiased is not None and (recording := findings.recording) and is_measured(findings):
+    if unbiased is not None and is_measured(recording := findings.recording):
         without = replace(recording, taken_ns={}, least_ns={})
         findings = replace(findings, parts_ns=judged_parts(traced, recording), recording=without)
         if unbiased.removed_ns and findings.window.steps:
@@ -97,11 +97,6 @@ def verdict(findings: Findings, levers: Levers = NO_LEVERS) -> Verdict:
         host_levers=levers.host,
         confidence_ratio=ratio,
     )
-
-
-def is_measured(findings: Findings) -> bool:
-    """Return whether the step without the profiler was measured."""
-    return findings.recording is not None and findings.recording.method == "measured"
 
 
 def is_too_little(device: DeviceReport) -> bool:
@@ -409,7 +404,7 @@ def _caps(findings: Findings, judgement: Judgement) -> Iterator[str]:
 
 def _flip(findings: Findings, judgement: Judgement) -> Iterator[str]:
     """Yield below which step without the profiler another regime limits, where recording can slow the host so much."""
-    if judgement.regime != "overhead-bound" or not findings.window.steps or is_measured(findings):
+    if judgement.regime != "overhead-bound" or not findings.window.steps or is_measured(findings.recording):
         return
     parts, window, steps = findings.parts_ns, sum(findings.parts_ns.values()), len(findings.window.steps)
     most = min(sum(parts.get(part, 0) for part in SLOWED), t.RECORDING_MOST_RATIO * window)
@@ -459,7 +454,7 @@ def _doubts_of_the_record(findings: Findings, judgement: Judgement) -> Iterator[
     if judgement.regime == "overhead-bound" and unnamed > t.UNNAMED_RATIO * idle:
         yield f"in {percent(unnamed / idle)} of its idle time the host recorded nothing (record with stacks)"
     best = judgement.levers.rows[0] if judgement.levers.rows else None
-    if best and best.resource == "host" and best.saves_ratio < t.BALANCED_RATIO and not is_measured(findings):
+    if best and best.resource == "host" and best.saves_ratio < t.BALANCED_RATIO and not is_measured(findings.recording):
         yield f"recording may cost the {percent(best.saves_ratio)} that host time saves (measure the step without it: --measured-step-ms)"
     left = findings.left_out
     if left is not None and left.is_most:

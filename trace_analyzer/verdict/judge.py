@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trace_analyzer import thresholds as t
-from trace_analyzer.analyses.profiler_overhead import SLOWED, ProfilerOverhead
+from trace_analyzer.analyses.profiler_overhead import SLOWED, ProfilerOverhead, is_measured
 from trace_analyzer.catalog.event_names import DATA_LOADING
 from trace_analyzer.findings import DeviceFindings, Findings
 from trace_analyzer.report import BoundShare, Debiased, Evidence, Lever, Regime, Resource, Shares
@@ -227,7 +227,7 @@ def debiased(
     ``survives`` is None where the regime changes with the estimate, but not with its lower bound.
     """
     # Levers are those of the program without the profiler where its step was measured.
-    judgement = judge(parts_ns, cold_gap_ns, NO_LEVERS if recording and recording.method == "measured" else levers)
+    judgement = judge(parts_ns, cold_gap_ns, NO_LEVERS if is_measured(recording) else levers)
     if recording is None or judgement is None:
         return None
     parts, least = _without(parts_ns, recording.taken_ns), _without(parts_ns, recording.least_ns)
@@ -251,8 +251,7 @@ def debiased(
 
 def judged_parts(parts_ns: Mapping[str, int], recording: ProfilerOverhead | None) -> Mapping[str, int]:
     """Return the partition that is judged: without recording, where the step without it was measured."""
-    is_measured = recording is not None and recording.method == "measured"
-    return _without(parts_ns, recording.taken_ns) if recording is not None and is_measured else parts_ns
+    return _without(parts_ns, recording.taken_ns) if is_measured(recording) else parts_ns
 
 
 _EVENT_NAMES = {"operator": "operator", "python": "Python frame", "runtime": "runtime call"}
@@ -260,7 +259,7 @@ _EVENT_NAMES = {"operator": "operator", "python": "Python frame", "runtime": "ru
 
 def _recording_why(recording: ProfilerOverhead, window_ns: int) -> str:
     """Write what recording cost, and how that is known."""
-    if recording.method == "measured":
+    if is_measured(recording):
         estimate = (
             f"a step takes {duration(recording.measured_step_ns)} without the profiler,"
             f" {duration(recording.step_ns)} with it"
