@@ -680,6 +680,26 @@ def test_a_stream_is_awaited_as_cupti_names_it_or_as_the_thread_launched_last() 
     assert waits(recorded(work, made)) == [(0, 2, 8)], "the last launch had not ended: the other stream had"
 
 
+@pytest.mark.parametrize(
+    ("kind", "options", "returned", "waits_"),
+    [
+        (SYNC_DEVICE, {}, 1_030, [1]),
+        (SYNC_DEVICE, {}, 1_030.1, []),
+        (SYNC_STREAM, {"awaits": 0}, 1_008, [1]),
+        (SYNC_STREAM, {"awaits": 1}, 1_008, []),
+        (SYNC_DEVICE, {"start": 830}, 1_008, []),
+    ],
+)
+def test_a_call_that_outlasts_what_was_launched_waits_for_work_of_unknown_launch(
+    kind: int, options: dict[str, int], returned: float, waits_: list[int]
+) -> None:
+    """As for kernels that were launched before the recording began: a wait that ends just after them is for them."""
+    made = Made(0, 5), Made(20, returned, kind)._replace(**options)
+    actual = call_returns(recorded([Work(10, 15, call=0), Work(500, 1_000)], made, devices=(0, 1)))
+    assert [row for row in actual.source.tolist() if row] == waits_
+    assert (actual.rest[1] > 0) == (not waits_ and "start" not in options)
+
+
 def test_another_thread_launched_last() -> None:
     work = [Work(10, 100, call=2), Work(12, 104, call=0, track=1)]
     made = [Made(6, 8), Made(20, 108, SYNC_STREAM, 0), Made(0, 5, thread=1)]

@@ -121,22 +121,25 @@ def returns(recorded: Recording, end: Ints, orders: Orders) -> Returns:
         _latest_end(recorded, end, _drained(recorded, end, orders, np.flatnonzero(calls.kind == ALLOC)), RETURN_MAX_NS),
         _copies(activities, calls, end),
     ]
+    lacking = is_any(calls.kind, (SYNC_DEVICE, SYNC_STREAM, SYNC_EVENT))
+    latest = np.full(calls.start.size, -_FAR, dtype=np.int64)
+    for source, target in pairs:
+        np.maximum.at(latest, target, end[source])
+    pairs.append(_unlinked(recorded, end, np.flatnonzero(lacking & _outlasts(calls, latest))))
     source = np.concatenate([pair[0] for pair in pairs])
     target = np.concatenate([pair[1] for pair in pairs])
-    inferred = np.concatenate([np.full(pair[0].size, n in (1, 2, 3)) for n, pair in enumerate(pairs)])
+    inferred = np.concatenate([np.full(pair[0].size, n in (1, 2, 3, 5)) for n, pair in enumerate(pairs)])
     inferred &= calls.awaits[target] < 0
     lag = calls.end[target] - end[source]
     waited = end[source] > calls.start[target]
     typical = _typical_lags(calls, target, lag, waited)
-    latest = np.full(calls.start.size, -_FAR, dtype=np.int64)
-    np.maximum.at(latest, target, end[source])
+    np.maximum.at(latest, pairs[-1][1], end[pairs[-1][0]])
     idle = _idle_base(calls, latest)
     has = latest > -_FAR
     # A call that did not wait keeps its duration; for one that waited, only the typical duration is known.
     base = np.where(latest > calls.start, np.minimum(base, idle), base)
     # One that outlasts all that it is known to wait for waits for work that the trace lacks, which is no work of the CPU.
-    lacking = is_any(calls.kind, (SYNC_DEVICE, SYNC_STREAM, SYNC_EVENT))
-    lacking &= calls.end - np.maximum(latest, calls.start) > UNRECORDED_NS
+    lacking &= _outlasts(calls, latest)
     base = np.where(lacking, np.minimum(base, idle), base)
     keeps = is_any(calls.kind[target], (FREE, ALLOC, COPY, BLOCKING_COPY))
     # Calls that free or move memory continue after the wait; other calls return after the typical time.
@@ -253,6 +256,22 @@ def _latest_end(recorded: Recording, end: Ints, rows: Ints, most: int) -> tuple[
     fits = (at >= 0) & (end[source] > calls.start[rows]) & (calls.end[rows] - end[source] <= most)
     fits &= (activities.call[source] < 0) | (launched[source] < calls.start[rows])
     return source[fits], rows[fits]
+
+
+def _outlasts(calls: Calls, latest: Ints) -> Flags:
+    """Return which calls outlast the ``latest`` end of what each is known to wait for."""
+    longer: Flags = calls.end - np.maximum(latest, calls.start) > UNRECORDED_NS
+    return longer
+
+
+def _unlinked(recorded: Recording, end: Ints, rows: Ints) -> tuple[Ints, Ints]:
+    """Return, for calls, the activity of unknown launch that ended last during them, if just before they returned."""
+    calls, activities = recorded.calls, recorded.activities
+    source, target = _latest_end(recorded, end, rows, RETURN_MAX_NS)
+    known = calls.awaits[target]
+    own = (known < 0) | (recorded.tracks[np.maximum(known, 0), 0] == activities.device[source])
+    own &= activities.call[source] < 0
+    return source[own], target[own]
 
 
 def _drained(recorded: Recording, end: Ints, orders: Orders, rows: Ints) -> Ints:
