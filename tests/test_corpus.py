@@ -17,6 +17,7 @@ from test_advice_code import check_code
 from test_advice_laws import bounds_hold, counted_once, order_holds
 from test_blame import drains_hold_idle_time_once, idle_time_is_blamed_once, operators_spend_what_they_last
 from test_links import owners_sum_to_the_steps
+from test_stacks import threads_count_once
 
 from trace_analyzer import registry, units, vocabulary
 from trace_analyzer.pipeline import analyze
@@ -42,7 +43,7 @@ every_file = pytest.mark.parametrize("file", FILES)
 LENGTH = pl.col("end_ns") - pl.col("start_ns")
 LAWS = (
     idle_time_is_blamed_once, operators_spend_what_they_last, drains_hold_idle_time_once, owners_sum_to_the_steps,
-    bounds_hold, order_holds, counted_once,
+    bounds_hold, order_holds, counted_once, threads_count_once,
 )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from tiers import examples
 
 from trace_analyzer.analyses.chart_data import STACKS
 from trace_analyzer.frames.arrays import call_tree
+from trace_analyzer.frames.intervals import union
 from trace_analyzer.ingest.tables import HOST_EVENTS as _HOST
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render.html import figures, html, tracks
@@ -61,6 +62,23 @@ def test_a_thread_that_waits_takes_no_cpu_time() -> None:
     report = analysed(op("aten::mm", 0, 60), *waiting, python("worker.py(3): load", 100, 20, tid=7))
     outermost = report.tables["stacks"].filter(pl.col("parent_id").is_null(), view="cpu")
     assert dict(rows(outermost, "frame", "value_ns")) == {"aten::mm": 60, "worker.py(3): load": 20}
+
+
+def threads_count_once(report: Report) -> None:
+    """CPU time is at most the time in which each thread had an event in progress."""
+    stacks = report.tables["stacks"].filter(pl.col("parent_id").is_null(), view="cpu")
+    events = report.tables["host_events"].with_columns(end_ns=pl.col("start_ns") + pl.col("duration_ns"))
+    assert (
+        stacks.get_column("value_ns").sum()
+        <= union(events, ["thread_id"]).select(pl.col("end_ns") - pl.col("start_ns")).sum().item()
+    )
+
+
+def test_a_thread_counts_once_where_its_events_cross() -> None:
+    report = analysed(op("first", 0, 60), op("second", 40, 60), op("other thread", 0, 30, tid=7))
+    outermost = report.tables["stacks"].filter(pl.col("parent_id").is_null(), view="cpu")
+    assert dict(rows(outermost, "frame", "value_ns")) == {"first": 40, "second": 60, "other thread": 30}
+    threads_count_once(report)
 
 
 @given(st.data())

@@ -12,8 +12,8 @@ from trace_analyzer import analysis, schema
 from trace_analyzer.analyses.blame import Attribution
 from trace_analyzer.analyses.host import Context, Host
 from trace_analyzer.catalog.event_names import HOST_WAIT, PROFILER_STEP_NAME, named_code
-from trace_analyzer.frames.intervals import longest_place
-from trace_analyzer.frames.lookups import scatter, sum_by_group
+from trace_analyzer.frames.intervals import innermost, longest_place
+from trace_analyzer.frames.lookups import scatter
 
 STACKS = schema.Table(
     "stacks",
@@ -88,16 +88,14 @@ def _tree(
 
 
 def _own_times(host: Host, context: Context) -> pl.DataFrame:
-    """Return row and value_ns: the self time of each host event that is no wait and in none."""
-    parents = context.events.get_column("parent_id")
+    """Return row and value_ns: the self time of each host event that is no wait and in none.
+
+    A thread counts once: where events cross instead of nesting, the last started one in progress has the time.
+    """
     waits = context.tree.nearest((host.events.get_column("work") == HOST_WAIT).fill_null(False)).is_not_null()
-    lengths = host.events.get_column("duration_ns")
-    inside = pl.DataFrame({"parent": parents, "ns": lengths}).drop_nulls("parent")
-    sums = sum_by_group(inside.get_column("parent"), inside.get_column("ns"), lengths.len())
-    own = (lengths - sums).clip(lower_bound=0)
-    return pl.DataFrame({"row": host.events.get_column("event_id"), "value_ns": own}).filter(
-        ~waits & (pl.col("value_ns") > 0)
-    )
+    own = innermost(context.events, ["thread_id"], "event_id")
+    own = own.filter(~waits[own.get_column("event_id")])
+    return own.group_by(row="event_id").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("value_ns")).sort("row")
 
 
 def _with_forward_modules(context: Context, parents: pl.Series) -> pl.Series:
