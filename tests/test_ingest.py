@@ -707,6 +707,13 @@ def test_places_that_are_no_trace(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("address", ["https://host/trace.json", "s3://bucket/trace.json.gz"])
+def test_an_address_is_named_whole_with_what_to_do(address: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load(Path(address))  # a `Path` has one slash of the two
+    assert str(caught.value) == f"{address}: is an address, not a file on this machine; download it and name the file"
+
+
 def test_a_path_with_a_nul_is_an_input_error() -> None:
     with pytest.raises(InputError):
         load("a\0b")

@@ -180,6 +180,8 @@ def test_coverage_counts_links_and_weighs_them_by_time() -> None:
     device = report.devices[0]
     assert (device.linked_count, device.link_coverage_ratio, device.link_coverage_time_ratio) == (1, 1 / 3, 0.6)
     assert notes(report)["low-link-coverage"] == 2
+    (message,) = (n.message for n in analysed(kernel("a", 5, 30)).notes if n.code == "low-link-coverage")
+    assert message == "device 0: no activity has a known launch, so neither run-ahead nor causes of idle time are known"
 
 
 def test_an_arrow_id_that_everything_shares_is_no_cross_product() -> None:

@@ -80,6 +80,17 @@ def test_every_row_of_every_table_leads_to_a_place_in_the_trace(path: Path) -> N
             assert all(p and 0 <= p.start_ns <= p.end_ns <= report.trace.duration_ns for p in places), shown.key
 
 
+@pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.json.gz")), ids=lambda path: path.name.split(".")[0])
+def test_the_docs_name_every_section_and_phases_of_a_step_come_first(path: Path) -> None:
+    documented = (Path(__file__).parents[1] / "docs" / "report.md").read_text().partition("## What it shows")[2]
+    named = {
+        name for line in documented.splitlines() if line[:2] == "| " for name in line.split("|")[1].strip().split(", ")
+    }
+    titles = [chapter.title for chapter in view(sample_report(path.name)).chapters if chapter.pieces]
+    assert set(titles) <= named
+    assert "Phases of a step" not in titles[1:]
+
+
 def test_a_group_and_a_bucket_lead_to_their_longest_kernel() -> None:
     report = sample_report("synthetic_compute.json.gz")
     kernels = report.tables["activities"].filter(kind="kernel")

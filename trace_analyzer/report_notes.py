@@ -156,8 +156,13 @@ def _unlinked_notes(reports: tuple[DeviceReport, ...]) -> list[Note]:
         Note(
             "low-link-coverage",
             "warning",
-            f"device {report.index}: only {report.linked_count:,} of {report.activity_count:,} activities have a known"
-            " launch; run-ahead and idle causes speak for those only",
+            f"device {report.index}: "
+            + (
+                f"only {report.linked_count:,} of {report.activity_count:,} activities have a known launch; run-ahead and"
+                " idle causes speak for those only"
+                if report.linked_count
+                else "no activity has a known launch, so neither run-ahead nor causes of idle time are known"
+            ),
             report.activity_count - report.linked_count,
         )
         for report in reports

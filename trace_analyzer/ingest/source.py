@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import stat
 import sys
 import zlib
@@ -211,6 +212,10 @@ def _opened(path: Path) -> BinaryIO:
             _await_writer(descriptor, path)
         return os.fdopen(descriptor, "rb")
     except FileNotFoundError as error:
+        if address := re.fullmatch(r"(?!file:)(\w{2,}):/+(.*)", str(path)):  # a `Path` keeps one slash of two
+            raise InputError(
+                f"{address[1]}://{address[2]}: is an address, not a file on this machine; download it and name the file"
+            ) from error
         raise InputError(f"{path}: no such file") from error
     except ValueError as error:  # a NUL in the path
         raise InputError(f"{path}: is no path: {error}") from error

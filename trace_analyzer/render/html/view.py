@@ -123,6 +123,10 @@ def view(report: Report, *, compact: bool = False) -> View:
     )
 
 
+_OF_A_STEP = ("phases", "what_would_help", "critical_path_parts")
+"""Declared sections that follow the steps: of what a step consists, and what would make it shorter."""
+
+
 def _chapters(report: Report) -> tuple[Chapter, ...]:
     """Return the parts below the timeline in reading order; one without pieces is left out."""
 
@@ -149,7 +153,14 @@ def _chapters(report: Report) -> tuple[Chapter, ...]:
     has_roofs = report.tables["roofline"].get_column("roof_ratio").count()
     has_gaps = report.tables["gaps"].height
     blame = [cells.section_listing(report, BLAME_SECTION, dataclass_rows(report.blame))] if report.blame else []
+    declared = {
+        shown.key: Chapter(
+            f"declared-{shown.key}", shown.section.title, [cells.declared_listing(shown)], shown.section.doc
+        )
+        for shown in declared_sections(report)
+    }
     return (
+        *(declared.pop(key) for key in _OF_A_STEP if key in declared),
         Chapter(
             "kernels",
             "Where device time goes",
@@ -192,10 +203,7 @@ def _chapters(report: Report) -> tuple[Chapter, ...]:
         ),
         Chapter("modules", "Time by module", of_devices("modules"), short="Modules"),
         Chapter("operators", "Where CPU time goes", listed("operators"), short="Operators"),
-        *(
-            Chapter(f"declared-{shown.key}", shown.section.title, [cells.declared_listing(shown)], shown.section.doc)
-            for shown in declared_sections(report)
-        ),
+        *declared.values(),
         Chapter("devices", "Devices", _devices(report)),
     )
 
