@@ -14,6 +14,7 @@ from trace_analyzer.advice.opportunity import (
     length_ns,
     longest,
     members_of,
+    places_of,
     responsible_code,
     share_of_window,
     total,
@@ -22,7 +23,7 @@ from trace_analyzer.advice.window_context import BY_INDUCTOR, COMPILED, GRADIENT
 from trace_analyzer.analyses.cpu import CpuRun
 from trace_analyzer.catalog.event_names import OF_DATALOADER, OPTIMIZER_STEP, PROFILER_STEP_NAME
 from trace_analyzer.catalog.fixes import FUSED, for_compiled, optimizer_in_few_launches, page_of, pages
-from trace_analyzer.frames.intervals import clip, union
+from trace_analyzer.frames.intervals import clip
 from trace_analyzer.report import Advice, Saving
 from trace_analyzer.units import count, counted, duration, percent
 
@@ -66,25 +67,25 @@ def cpu_operators(context: AdviceContext) -> Opportunity | None:
 def cpu_preparation(context: AdviceContext) -> Opportunity | None:
     """Propose moving preparation out of the loop: idle time in which the CPU makes random numbers, tokens or images."""
     causes = ("cpu-operator", "python")
-    idle = context.idle.with_columns(context.prepared).filter(pl.col("cause").is_in(causes)).drop_nulls("prepared")
-    by_kind = (
-        idle.group_by("prepared").agg(length_ns().sum().alias("ns")).sort("ns", "prepared", descending=[True, False])
-    )
-    kinds = [kind for kind, ns in by_kind.iter_rows() if ns >= _PART_OF_CODE * total(idle, length_ns())]
+    rows = context.idle.with_columns(context.prepared).lazy()
+    idle = rows.filter(pl.col("cause").is_in(causes), pl.col("prepared").is_not_null())
+    sums = idle.group_by("prepared").agg(length_ns().sum().alias("ns"))
+    by_kind = sums.sort("ns", "prepared", descending=[True, False]).collect()
+    kinds = [kind for kind, ns in by_kind.iter_rows() if ns >= _PART_OF_CODE * total(by_kind, "ns")]
     served = " in inference" if context.program == "inference" else ""
     cases = tuple(f"{kind}{served if kind != 'random numbers' else ''}" for kind in kinds)
     why = f"the loop prepares {' and '.join(kinds)} on the CPU while the GPU waits"
-    opportunity = idle_opportunity(context, idle.drop("prepared"), causes, why, " in functions that prepare data")
+    opportunity = idle_opportunity(context, idle, causes, why, " in functions that prepare data")
     return opportunity and replace(opportunity, case=cases)
 
 
 def record_stacks(context: AdviceContext) -> Opportunity | None:
     """Ask for stacks where the host recorded nothing for a large share of idle time: it saves nothing by itself."""
-    idle = context.idle.filter(pl.col("cause") == "host-unknown")
+    idle = context.idle.lazy().filter(pl.col("cause") == "host-unknown")
     ns, all_ns = total(idle, length_ns()), total(context.idle, length_ns())
     if ns < max(1, thresholds.UNNAMED_RATIO * all_ns):
         return None
-    places = union(idle, ["device"])
+    places = places_of(idle)
     return Opportunity(
         ns,
         "idle time in which the host recorded nothing; not a saving: it shows what could be one",

@@ -67,9 +67,15 @@ def members_of(rows: pl.DataFrame) -> pl.DataFrame:
     return (rows if "end_ns" in rows.columns else rows.with_columns(end_ns_of())).select("device", "start_ns", "end_ns")
 
 
-def total(frame: pl.DataFrame, figure: str | pl.Expr) -> int:
+def total(frame: pl.DataFrame | pl.LazyFrame, figure: str | pl.Expr) -> int:
     """Sum a column or an expression, ns; 0 for no rows."""
-    return int(frame.select((pl.col(figure) if isinstance(figure, str) else figure).sum()).item() or 0)
+    sums = frame.lazy().select((pl.col(figure) if isinstance(figure, str) else figure).sum())
+    return int(sums.collect().item() or 0)
+
+
+def places_of(idle: pl.DataFrame | pl.LazyFrame) -> pl.DataFrame:
+    """Return device, start_ns, end_ns: the intervals that these cover together."""
+    return union(idle.lazy().select("device", "start_ns", "end_ns").collect(), ["device"])
 
 
 def longest(rows: pl.DataFrame, length: pl.Expr) -> tuple[int | None, int | None]:
@@ -116,23 +122,24 @@ def largest_names(rows: pl.DataFrame, name: pl.Expr, figure: pl.Expr, steps: int
     return "; ".join(f"{name or 'unknown operator'} ({a_step(ns, steps)})" for name, ns in sums.head(3).iter_rows())
 
 
-def responsible_code(context: AdviceContext, idle: pl.DataFrame, steps: int) -> str:
+def responsible_code(context: AdviceContext, idle: pl.DataFrame | pl.LazyFrame, steps: int) -> str:
     """Name the code that most of this idle time is attributed to, by function; else the work that waited."""
-    blamed = idle.filter(pl.col("event_id").is_not_null())
+    rows = idle.lazy().select("event_id", "code", "gap_id", length_ns().alias("ns"))
+    blamed = rows.filter(pl.col("event_id").is_not_null()).drop("gap_id").collect()
     if blamed.is_empty():
-        waiting = context.within.gaps.get_column("name")[idle.get_column("gap_id")]
-        return "before " + largest_names(idle.with_columns(waiting), KERNEL, length_ns(), steps)
+        unblamed = rows.collect()
+        waiting = context.within.gaps.get_column("name")[unblamed.get_column("gap_id")]
+        return "before " + largest_names(unblamed.with_columns(waiting), KERNEL, pl.col("ns"), steps)
     events = blamed.get_column("event_id")
     name_ids = context.host.events.get_column("name_id")[events]
     numbers, firsts = factorize(name_ids, blamed.get_column("code"))
-    lengths = blamed.select(length_ns()).to_series()
     who = ["name", "function"]
     sums = (
         pl.DataFrame(
             {
                 "name": context.host.names.get_column("text")[name_ids[firsts]],
                 "function": context.around.functions(events[firsts]),
-                "ns": sum_by_group(numbers, lengths, firsts.len()),
+                "ns": sum_by_group(numbers, blamed.get_column("ns"), firsts.len()),
             }
         )
         .with_columns(pl.col(who).cast(pl.String))
@@ -230,28 +237,32 @@ def idle_of(
 
     Idle time that is charged to a wait counts too while such work was in progress: without the work it ends earlier.
     """
-    charged, works = context.idle.filter(pl.col("cause").is_in(causes)), {*causes} & {*NAMED_WORK}
+    charged, works = context.idle.lazy().filter(pl.col("cause").is_in(causes)), {*causes} & {*NAMED_WORK}
     waiting = behind_waits(context.idle, context.host, context.launch_threads, works)
     if waiting.height:
         ns = duration(total(waiting, length_ns()) / context.steps)
         why = f"{why}; {ns} of it follow a wait for the device, and are hidden too if that wait goes"
         extra = f", and idle time after waits during such work{extra}"
-    return idle_opportunity(context, pl.concat([charged, waiting]), causes, why, extra, extra_ns)
+    return idle_opportunity(context, pl.concat([charged, waiting.lazy()]), causes, why, extra, extra_ns)
 
 
 def idle_opportunity(
-    context: AdviceContext, idle: pl.DataFrame, causes: tuple[str, ...], why: str, extra: str = "", extra_ns: int = 0
-) -> Opportunity | None:
-    """Return the opportunity to save intervals of idle time: at most all of them; None without any."""
+    context: AdviceContext, idle: pl.DataFrame | pl.LazyFrame, causes: tuple[str, ...], why: str, extra: str = "",
+    extra_ns: int = 0,
+) -> Opportunity | None:  # fmt: skip
+    """Return the opportunity to save intervals of idle time: at most all of them; None without any.
+
+    A query of many intervals takes no memory: each figure collects the columns that it needs.
+    """
     saves = total(idle, length_ns()) + extra_ns
     if saves == 0:
         return None
-    places = union(idle, ["device"])
+    places = places_of(idle)
     return Opportunity(
         saves,
         f"all idle time of the window with cause {' + '.join(map(phrase, causes))}{extra}",
         f"{share_of_window(context, saves)}: {why}",
-        partial(responsible_code, context, idle) if idle.height else lambda steps: "",
+        partial(responsible_code, context, idle) if places.height else lambda steps: "",
         longest(places, length_ns()),
         members=places,
     )

@@ -22,6 +22,7 @@ from trace_analyzer.advice.opportunity import (
     length_ns,
     longest,
     members_of,
+    places_of,
     responsible_code,
     run_opportunity,
     share_of_window,
@@ -121,7 +122,7 @@ def bigger_batch(context: AdviceContext) -> Opportunity | None:
         return None
     parts = judged_parts(context.verdict)
     small = parts.get("latency", 0) + parts.get("device-gap", 0)
-    idle = context.idle.filter(pl.col("cause").is_in(LAUNCHING))
+    idle = context.idle.lazy().filter(pl.col("cause").is_in(LAUNCHING))
     overhead = total(idle, length_ns()) + small
     kernels = context.within.activities.filter(
         (pl.col("kind") == "kernel") & (pl.col("group") != "communication").fill_null(True)
@@ -131,7 +132,7 @@ def bigger_batch(context: AdviceContext) -> Opportunity | None:
     typical = kernels.get_column("duration_ns").median()
     launches = max(1, context.launch_count)
     grows = sum(parts.get(part, 0) for part in _GROWS_WITH_THE_BATCH)
-    places = union(idle, ["device"])
+    places = places_of(idle)
     return Opportunity(
         (context.window_ns - grows) // 2,
         "half of the window without one-time work, data loading and copies: where the CPU limits, twice the batch takes as long",

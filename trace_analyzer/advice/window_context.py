@@ -28,6 +28,8 @@ _ACTIVITY = (
     "operator", "bucket", "group", "bound", "dtype", "flop", "moved_bytes", "blocks", "tiles",
 )  # fmt: skip
 """Columns of activities that rules use."""
+_IDLE = ("gap_id", "device", "start_ns", "end_ns", "cause", "event_id", "code")
+"""Columns of idle time that rules use."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +94,9 @@ def _provenance(fused_kernels: pl.DataFrame) -> pl.DataFrame:
 class AdviceContext:
     """Hold the inputs of the rules: the verdict, and the tables of its window (``within``).
 
-    ``regimes`` are the verdict's regime and its runner-up. ``blamed`` attributes the window's idle time to code;
-    ``has_steps`` says whether the window has steps, whose number is ``steps``. ``idle`` and ``cold`` are its intervals outside and inside a cold start. ``busy_parts`` are the busy parts of the
-    window's partition, ``step_spans`` (start_ns, end_ns) its steps, and ``recompiled`` the number of regions that had
+    ``regimes`` are the verdict's regime and its runner-up. ``has_steps`` says whether the window has steps, whose number is
+    ``steps``. ``idle`` and ``cold`` are its idle intervals outside and inside a cold start, with a row of ``codes``, as in
+    `trace_analyzer.analyses.blame.Attribution`. ``busy_parts`` are the busy parts of the window's partition, ``step_spans`` (start_ns, end_ns) its steps, and ``recompiled`` the number of regions that had
     been compiled before. ``names`` are those of all activities of the trace. ``around`` is the context of host events.
     ``profiler`` is what recorded, None for PyTorch Profiler.
     ``peer_wait_ratio`` is that of `trace_analyzer.findings.DeviceFindings`.
@@ -108,7 +110,7 @@ class AdviceContext:
     regimes: frozenset[str]
     window_ns: int
     busy_parts: pl.DataFrame
-    blamed: Attribution
+    codes: pl.DataFrame
     idle: pl.DataFrame
     cold: pl.DataFrame
     host: Host
@@ -185,7 +187,7 @@ class AdviceContext:
         """Return the data that the CPU prepares in each interval of ``idle`` outside of launching operators, or null."""
         by_event = self.host.each(preparation_of(pl.col("name")), self.idle.get_column("event_id"))
         function = pl.col("python_function").cast(pl.String)
-        by_function = self.blamed.codes.select(preparation_of(function)).to_series()[self.idle.get_column("code")]
+        by_function = self.codes.select(preparation_of(function)).to_series()[self.idle.get_column("code")]
         kind = pl.coalesce(by_event.alias("prepared"), by_function)
         return self.idle.select(pl.when(~self.is_launching.fill_null(False)).then(kind)).to_series()
 
@@ -212,7 +214,7 @@ def advice_context(
     device, model = judged.device, device_models.get(judged.device)
     names = [host.names.get_column("name").cast(pl.String), activities.get_column("name").unique().cast(pl.String)]
     spans = spans_on(device, judged.window.intervals)
-    idle, is_cold = _unrecorded(window_attribution.intervals, verdict), verdict.cause == "cold-start"
+    idle, is_cold = _unrecorded(window_attribution.intervals.select(_IDLE), verdict), verdict.cause == "cold-start"
     cold = idle.clear()
     if is_cold:
         cold = cold_idle(idle, where_equal(gaps, "device", device), first_launches)
@@ -223,7 +225,7 @@ def advice_context(
         regimes=frozenset(filter(None, (verdict.regime, verdict.runner_up))),
         window_ns=sum(judged_parts(verdict).values()),
         busy_parts=clip(where_equal(busy_parts, "device", device), spans, ["device"]),
-        blamed=window_attribution,
+        codes=window_attribution.codes,
         idle=idle.join(cold, on=["gap_id", "start_ns"], how="anti", maintain_order="left") if is_cold else idle,
         cold=cold,
         host=host,
