@@ -87,12 +87,28 @@ def test_16_bits_are_proposed_to_what_is_known_to_have_32(dtype: str | None, ask
 
 def test_what_runs_within_generated_code_and_the_engine_of_autograd_is_no_gap_and_no_python() -> None:
     engine = python("<built-in method run_backward of torch._C._EngineBase object at 0x7f>", 500, 300)
-    report = analysed(
-        annotation("## Call CompiledFxGraph f1 ##", 0, 400), op("aten::add_", 550, 100), engine, devices=[]
-    )
+    generated = [annotation("## Call CompiledFxGraph f1 ##", 0, 400), op("aten::mm", 100, 250)]
+    report = analysed(generated, op("aten::add_", 550, 100), engine, devices=[])
     assert dict(rows(report.tables["cpu_time"], "part", "time_ns")) == {
-        "other-operators": 400, "pointwise": 100, "dispatch": 50, "host-unknown": 100,
+        "matmul": 250, "other-operators": 150, "pointwise": 100, "dispatch": 50, "host-unknown": 100,
     }  # fmt: skip
+
+
+def test_a_compiler_s_python_and_operators_are_compilation_which_the_window_leaves_out() -> None:
+    compiling = [
+        python("torch/_dynamo/convert_frame.py(1): _compile", 100, 8_000),
+        python("torch/fx/proxy.py(2): f", 200, 7_000),
+        op("aten::mm", 300, 200),
+    ]
+    first = [annotation("ProfilerStep#0", 0, 9_000), op("aten::mm", 10, 90), compiling]
+    steps = [
+        [annotation(f"ProfilerStep#{n}", 9_000 + 100 * n, 100), op("aten::mm", 9_010 + 100 * n, 80)]
+        for n in range(1, 4)
+    ]
+    whole, steady = (analysed(first, more, devices=[]) for more in ([], steps))
+    assert dict(rows(whole.tables["cpu_time"], "part", "time_ns")) == {"compilation": 400, "matmul": 90}
+    assert "leaves out" not in whole.verdict.headline
+    assert "The window leaves out 97 % of its time: 9.09 ms of 9.39 ms (compilation)." in steady.verdict.headline
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Say where the main thread of a trace without device work spends its time: data, Python, dispatch, operators."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import polars as pl
@@ -8,11 +9,12 @@ from trace_analyzer import analysis, schema, thresholds
 from trace_analyzer.analyses.host import CALLS, Context
 from trace_analyzer.analyses.steps import HostSteps, with_states
 from trace_analyzer.analyses.work import MATMUL_FORMULAS, Record, call_work
-from trace_analyzer.catalog.event_names import DATA_LOADING, built_in_call
+from trace_analyzer.catalog.event_names import built_in_call
 from trace_analyzer.catalog.kernels import kernel_buckets
 from trace_analyzer.frames.intervals import clip, innermost
 from trace_analyzer.frames.lookups import lookup, scatter
 from trace_analyzer.sections import Section, Shown
+from trace_analyzer.vocabulary import NAMED_WORK
 
 CPU_TIME = schema.Table(
     "cpu_time",
@@ -65,6 +67,8 @@ class CpuRun:
     flop: float | None
     """FLOP of matmuls and convolutions in the window, and their time, ns; None where no shapes are known."""
     flop_ns: int
+    rest_ns: Mapping[str, int]
+    """Time of the thread outside of the window, from its first operator to its last, by part, ns; the largest is the last."""
 
 
 def cpu_run(
@@ -84,29 +88,39 @@ def cpu_run(
     by_thread = outer.group_by("thread_id").agg(pl.col("duration_ns").sum()).sort("duration_ns", "thread_id")
     main = by_thread.item(-1, "thread_id")
     own = events.filter(pl.col("thread_id") == main)
-    spans, steps = _window(own, host_steps.marks, outer.filter(pl.col("thread_id") == main))
+    whole, steady = _windows(own, host_steps.marks, outer.filter(pl.col("thread_id") == main))
+    spans = steady if steady.height else whole
     others = clip(
         outer.filter(pl.col("thread_id") != main).with_columns(pl.lit(main).alias("thread_id")), spans, ["thread_id"]
     )
-    pieces = clip(innermost(own, ["thread_id"], "event_id"), spans, ["thread_id"])
-    window_ns = spans.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item()
-    called = _classified(pieces, context, is_operator, operator_inputs)
+    recorded = clip(innermost(own, ["thread_id"], "event_id"), whole, ["thread_id"])
+    pieces = _classified(recorded, context, is_operator, operator_inputs).with_columns(recorded.get_column("thread_id"))
+    called = clip(pieces, spans, ["thread_id"])
     known = called.filter(pl.col("flop").is_not_null()).unique("event_id")
+    rest = pl.concat([pieces.select("part", ns=_LENGTH), called.select("part", ns=-_LENGTH)])
+    whole_ns, window_ns = (_total(one) for one in (whole, spans))
+    silent = pl.DataFrame({"part": [UNRECORDED], "ns": [whole_ns - window_ns - rest.get_column("ns").sum()]})
     return CpuRun(
-        steps,
-        host_steps.source if steps else None,
+        steady.height,
+        host_steps.source if steady.height else None,
         window_ns,
-        others.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item(),
-        called.drop("flop"),
+        _total(others),
+        called.drop("flop", "thread_id"),
         float(known.get_column("flop").sum()) if known.height else None,
-        called.filter(pl.col("event_id").is_in(known.get_column("event_id").implode()))
-        .select((pl.col("end_ns") - pl.col("start_ns")).sum())
-        .item(),
+        _total(called.filter(pl.col("event_id").is_in(known.get_column("event_id").implode()))),
+        dict(pl.concat([rest, silent]).group_by("part").agg(pl.col("ns").sum()).sort("ns", "part").iter_rows()),
     )
 
 
-def _window(own: pl.DataFrame, marks: pl.DataFrame, outer: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Return thread_id, start_ns, end_ns of the steady steps and their number; the time of all operators and 0 without.
+_LENGTH = pl.col("end_ns") - pl.col("start_ns")
+
+
+def _total(spans: pl.DataFrame) -> int:
+    return int(spans.select(_LENGTH.sum()).item())
+
+
+def _windows(own: pl.DataFrame, marks: pl.DataFrame, outer: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return thread_id, start_ns, end_ns of all the thread's operators together, with the steady steps, and of each of these.
 
     States are those of steps on a device, with operators for activities.
     """
@@ -125,12 +139,11 @@ def _window(own: pl.DataFrame, marks: pl.DataFrame, outer: pl.DataFrame) -> tupl
         pl.lit(None, pl.String).alias("step_kind"),
     )
     steady = with_states(steps).filter("steady").select(thread, "start_ns", "end_ns")
-    if steady.height:
-        return steady, steady.height
     # Work of the same thread between operators is a part of the run; a module or frame around all of it is, too.
-    return outer.select(
-        thread.first(), pl.col("start_ns").min(), (pl.col("start_ns") + pl.col("duration_ns")).max().alias("end_ns")
-    ), 0
+    worked = pl.concat(
+        [outer.select("start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns")), steady.drop("thread_id")]
+    )
+    return worked.select(thread.first(), pl.col("start_ns").min(), pl.col("end_ns").max()), steady
 
 
 def _classified(
@@ -139,17 +152,22 @@ def _classified(
     """Return the pieces with kind, name, phase, part and bits, and with the FLOP of their operator's call.
 
     What nothing names between operators is Python where its frames were recorded, else unknown. An operator passes its
-    work on (``calls``) where it launches some or those within it take half of its time, else does it itself: a run
-    under `thresholds.TINY_OPERATOR_NS`, or one whose shapes usually take so little, is hardly more than a call.
+    work on (``calls``) where it launches some or those within it take half of its time, else does it itself, as code that
+    Inductor generated always does between the operators that it calls: a run under `thresholds.TINY_OPERATOR_NS`, or one whose shapes usually take so little, is hardly more than a call.
     """
     events = context.events.with_columns(is_operator.alias("is_operator"))
     within = events.filter("is_operator").group_by("parent_id").agg(pl.col("duration_ns").sum()).drop_nulls("parent_id")
     inner = scatter(within.get_column("parent_id"), within.get_column("duration_ns"), events.height).fill_null(0)
     launching = events.filter(pl.col("kind").is_in(CALLS)).get_column("operator_id").drop_nulls().unique()
-    calls = ((2 * inner >= pl.col("duration_ns")) | pl.col("event_id").is_in(launching.implode())).alias("calls")
-    of_event = events.select("kind", "name", "phase", "work", "duration_ns", "is_operator", calls)
+    passes_on = (2 * inner >= pl.col("duration_ns")) & ~context.host.each(pl.col("name").str.contains(_GENERATED))
+    calls = (passes_on | pl.col("event_id").is_in(launching.implode())).alias("calls")
+    # Named work includes all that is nested in it: a compiler's Python, a loader's operators.
+    ranks = {name: rank for rank, name in enumerate(NAMED_WORK)}
+    rank = events.get_column("work").replace_strict(ranks, default=len(ranks), return_dtype=pl.UInt8)
+    named = pl.Series("named", NAMED_WORK)[context.tree.least(rank, len(ranks))]
+    of_event = events.select("kind", "name", "phase", "duration_ns", "is_operator", calls, named)
     rows = pieces.hstack(of_event[pieces.get_column("event_id")]).with_columns(
-        pl.col("name", "kind", "phase", "work").cast(pl.String)
+        pl.col("name", "kind", "phase").cast(pl.String)
     )
     names = rows.filter("is_operator").select("name", pl.col("name").alias("operator")).unique()
     groups = kernel_buckets(names).select("name", pl.col("group").replace({"other": "other-operators"}).alias("group"))
@@ -161,8 +179,7 @@ def _classified(
         .otherwise(pl.min_horizontal(length, length.median().over(call)))
     )
     part = (
-        pl.when(pl.col("phase") == DATA_LOADING).then(pl.lit(DATA_LOADING))
-        .when(pl.col("work").is_in(["blocking", "guards", "lookup"]).not_()).then("work")
+        pl.when(pl.col("named").is_not_null()).then("named")
         .when(pl.col("is_operator") & pl.col("calls")).then(pl.lit(DISPATCH))
         .when(pl.col("is_operator") & (usual < thresholds.TINY_OPERATOR_NS)).then(pl.lit(TINY))
         .when(pl.col("is_operator") & pl.col("name").str.contains(_NO_WORK)).then(pl.lit(DISPATCH))
@@ -212,8 +229,7 @@ def cpu_time(cpu_run: CpuRun | None) -> pl.DataFrame:
     """Return table `cpu_time`, longest part first."""
     if cpu_run is None:
         return CPU_TIME.empty()
-    length = pl.col("end_ns") - pl.col("start_ns")
-    pieces = cpu_run.pieces.with_columns(length.alias("time_ns"))
+    pieces = cpu_run.pieces.with_columns(_LENGTH.alias("time_ns"))
     by_name = (
         pieces.group_by("part", "name").agg(pl.col("time_ns").sum()).sort("time_ns", "name", descending=[True, False])
     )

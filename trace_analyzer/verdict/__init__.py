@@ -186,7 +186,13 @@ def _main_thread_sentence(run: CpuRun, cpu_time: pl.DataFrame) -> str:
     if not run.steps:
         return f"Of the {duration(run.window_ns)} of the main thread, {listed}."
     each = duration(run.window_ns / run.steps)
-    return f"Of the {counted(run.steps, 'steady step')} of the main thread ({each} each), {listed}."
+    sentence = f"Of the {counted(run.steps, 'steady step')} of the main thread ({each} each), {listed}."
+    left_ns = sum(run.rest_ns.values())
+    whole_ns = left_ns + run.window_ns
+    if left_ns <= t.LEFT_OUT_RATIO * whole_ns:
+        return sentence
+    of_what = f"{duration(left_ns)} of {duration(whole_ns)} ({phrase(list(run.rest_ns)[-1])})"
+    return f"{sentence} The window leaves out {percent(left_ns / whole_ns)} of its time: {of_what}."
 
 
 _WORTH_NAMING = 0.05
@@ -277,9 +283,7 @@ def _recording_sentence(unbiased: Debiased | None, judgement: Judgement, window:
         return ""
     took = f"{duration(unbiased.removed_ns)} ({percent(unbiased.removed_ns / window)})"
     sentence = (
-        f" Recording took {took} of it"
-        if unbiased.method == "measured"
-        else f" Recording is estimated at up to {took} of it"
+        f" Recording took {took} of it" if unbiased.is_measured else f" Recording is estimated at up to {took} of it"
     )
     if judgement.regime != unbiased.regime:
         maybe = "it may be" if unbiased.survives is None else "it is"
