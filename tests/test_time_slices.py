@@ -15,15 +15,15 @@ GEMM, ADD = "ampere_fp16_s16816gemm_fp16_128x64", "void at::native::vectorized_e
 TURNS = 12
 
 
-def worked(turns: list[int], own: list[int], names: tuple[str, ...] = (GEMM, ADD), each: int = 100) -> Iterator[Any]:
-    """Queue kernels of ``each`` us at once; after ``own`` us of them comes a gap of ``turns`` us, and so on."""
+def worked(turns: list[int], own: list[int], names: tuple[str, ...] = (GEMM, ADD), rest: int = 1) -> Iterator[Any]:
+    """Queue kernels every 100 us at once, ``rest`` us apart; after ``own`` us comes a gap of ``turns`` us more, and so on."""
     at, number, name = 20, 0, cycle(names)
     for gap, length in zip(turns, own, strict=True):
-        for _ in range(length // each):
+        for _ in range(length // 100):
             number += 1
             yield launch(5 * number, 4, number)
-            yield kernel(next(name), at, each - 1, correlation=number, grid=[5_000, 1, 1])
-            at += each
+            yield kernel(next(name), at, 100 - rest, correlation=number, grid=[5_000, 1, 1])
+            at += 100
         at += gap
     # On an empty queue work starts at once: the clocks agree.
     yield [launched("last", at + 20 * n, at + 20 * n + 10, 5, number + 1 + n) for n in range(9)]
@@ -33,15 +33,17 @@ def slices(report: Report) -> int:
     return report.tables["idle"].filter(cause="time-slice").height
 
 
-def test_equal_periodic_turns_are_another_programs() -> None:
-    turns = [2_000 + 15 * (n % 5) for n in range(TURNS)]
-    report = analysed(*worked(turns, [2_000] * TURNS))
+@pytest.mark.parametrize(("turn_us", "rest_us"), [(200, 1), (2_000, 1), (2_000, 25)])
+def test_equal_periodic_turns_are_another_programs(turn_us: int, rest_us: int) -> None:
+    """However short turns are, and however many shorter gaps there are."""
+    turns = [turn_us + turn_us * (n % 5) // 150 for n in range(TURNS)]
+    report = analysed(*worked(turns, [2_000] * TURNS, rest=rest_us))
     assert slices(report) == TURNS - 1
-    assert report.verdict.parts_ns["time-slice"] == (sum(turns[:-1]) + TURNS - 1) * 1_000  # and 1 us after each kernel
+    assert report.verdict.parts_ns["time-slice"] == (sum(turns[:-1]) + rest_us * (TURNS - 1)) * 1_000
     assert notes(report)["time-sliced-device"] == TURNS - 1
     (note,) = (note.message for note in report.notes if note.code == "time-sliced-device")
-    assert "idles 11 times for 2.0" in note
-    assert "every 4.0" in note
+    assert "idles 11 times for " in note
+    assert f"every {(turn_us + 2_000) // 1_000}." in note
     assert (report.verdict.status, report.verdict.regime) == ("ok", "memory-bandwidth-bound")
     assert "another program seems to run" in report.verdict.headline
     assert report.verdict.confidence != "high"
@@ -55,9 +57,9 @@ def test_equal_periodic_turns_are_another_programs() -> None:
         ([2_000] * TURNS, [100 * 5 ** (n % 4) for n in range(TURNS)], (GEMM, ADD)),
         ([2_000] * TURNS, [2_000] * TURNS, ("first", *[GEMM] * 19)),
         ([2_000] * 6, [2_000] * 6, (GEMM, ADD)),
-        ([300] * TURNS, [2_000] * TURNS, (GEMM, ADD)),
+        ([300] * TURNS, [2_000] * TURNS, (*[GEMM] * 3, *[ADD] * 17)),
     ],
-    ids=["lengths differ", "distances differ", "the same work waits each time", "few", "short"],
+    ids=["lengths differ", "distances differ", "the same work waits each time", "few", "the same place each time"],
 )
 def test_waits_that_nearly_are_turns(turns: list[int], own: list[int], names: tuple[str, ...]) -> None:
     report = analysed(*worked(turns, own, names))

@@ -423,7 +423,7 @@ def test_of_loading_and_waits_that_which_saves_more_is_the_cause(loading: float,
 @pytest.mark.parametrize(
     ("best", "says"),
     [
-        ("dispatch", "than for dispatch of operators and calls (10 %)"), ("waits", "than for waits for the device (10 %)"), ("data-loading", None),
+        ("dispatch", "than for operators and calls of the runtime (10 %)"), ("waits", "than for waits for the device (10 %)"), ("data-loading", None),
     ],
 )  # fmt: skip
 def test_a_cause_that_another_kind_of_work_would_save_more_than_says_why_it_is_named(

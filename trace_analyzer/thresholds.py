@@ -31,8 +31,6 @@ EARLIER_DEVICE_RATIO = 0.01
 """With more recorded work before the gap than these shares of it, the recording began long before the gap."""
 EARLIER_BLOCKED_RATIO = 0.9
 """Share of a gap that the CPU must spend waiting for the device: a CPU that waits all the time launches nothing."""
-TIME_SLICE_NS = 500 * NS_PER_US
-"""Least turn of another program on a shared device: half of the least that NVIDIA documents (`NVRM_GPU_CHANNEL_TIMESLICE`)."""
 TIME_SLICES = 8
 TIME_SLICE_SPREAD = 0.1
 TIME_SLICE_DISTANCE_SPREAD = 0.25

@@ -146,7 +146,7 @@ REGIMES: Mapping[str, Regime] = by_key(
 RESOURCES: Mapping[str, str] = {
     "host": "host time", "compute": "compute-bound kernels", "memory-bandwidth": "memory-bound kernels",
     "communication": "communication", "copies": "copies", "small-kernels": "small kernels", "data-loading": "data loading",
-    "python": "Python", "dispatch": "dispatch of operators and calls", "host-unknown": "unrecorded host time", "waits": "waits for the device",
+    "python": "Python", "dispatch": "operators and calls of the runtime", "host-unknown": "unrecorded host time", "waits": "waits for the device",
 }  # fmt: skip
 """What could take no time (levers), in words."""
 

@@ -178,37 +178,45 @@ def time_slices(
 ) -> pl.DataFrame:
     """Return gap_id of the gaps that are turns of another program.
 
-    Of the gaps of a device with work queued from their start, of `TIME_SLICE_NS` or more, that no communication and no
-    launch after a wait for an event ends, `TIME_SLICES` or more and at least half must have one length (within
-    `TIME_SLICE_SPREAD` of the median) and most of these one distance (within `TIME_SLICE_DISTANCE_SPREAD`). Most of the
-    activities with the names that end them must begin without such a gap.
+    Of the gaps of a device with work queued from their start, of `DEVICE_GAP_NS` or more, that no communication and no
+    launch after a wait for an event ends, `TIME_SLICES` or more, with at least half of the time, must have one length
+    (within `TIME_SLICE_SPREAD` of the median by time) and most of these one distance (within
+    `TIME_SLICE_DISTANCE_SPREAD`). Most pairs of activities with the names before and after them must follow each other
+    without such a gap: turns come anywhere in the program, waits of its own at certain places.
     """
     length = pl.col("end_ns") - pl.col("start_ns")
     queued = (
-        gap_segments.filter(pl.col("cause") == "device", length >= thresholds.TIME_SLICE_NS)
+        gap_segments.filter(pl.col("cause") == "device", length >= thresholds.DEVICE_GAP_NS)
         .join(idle_gaps.select("gap_id", "start_ns", "activity_id"), on=["gap_id", "start_ns"])
         .join(launches_after_waits(host, unmasked_launches), on="launch_id", how="anti")
     )
     if queued.height < thresholds.TIME_SLICES:
         return queued.select("gap_id").clear()
-    ended = activities.select("name", "bucket")[queued.get_column("activity_id")]
-    waits = queued.hstack(ended).filter(pl.col("bucket").ne_missing("communication")).sort("device", "start_ns")
-    is_equal = _within(length, thresholds.TIME_SLICE_SPREAD)
-    equal = waits.filter(is_equal, 2 * is_equal.sum().over("device") >= pl.len().over("device"))
-    distance = pl.col("start_ns").diff().over("device")
-    turns = equal.with_columns(distance.alias("distance_ns")).filter(
-        pl.len().over("device") >= thresholds.TIME_SLICES,
-        _within(pl.col("distance_ns"), thresholds.TIME_SLICE_DISTANCE_SPREAD).mean().over("device") > 0.5,
+    follows = ["device", "before", "name"]
+    before = pl.col("name").shift(1).over("device", order_by="start_ns").alias("before")
+    works = activities.select("device", before, "name", "bucket")
+    sizes = length.sort()
+    waits = (
+        queued.hstack(works.drop("device")[queued.get_column("activity_id")])
+        .filter(pl.col("bucket").ne_missing("communication"))
+        .sort("device", "start_ns")
+        .with_columns(sizes.filter(2 * sizes.cum_sum() >= sizes.sum()).first().over("device").alias("usual"))
     )
-    who = ["device", "name"]
-    named = activities.select(who).join(turns.select(who).unique(), on=who).group_by("device").len("named")
+    equal = _near(waits.with_columns(length.alias("value")), thresholds.TIME_SLICE_SPREAD)
+    equal = equal.filter((2 * length.filter("near").sum() >= length.sum()).over("device"), "near").with_columns(
+        pl.col("start_ns").diff().over("device").alias("value")
+    )
+    turns = _near(
+        equal.with_columns(pl.col("value").median().over("device").alias("usual")),
+        thresholds.TIME_SLICE_DISTANCE_SPREAD,
+    ).filter(pl.len().over("device") >= thresholds.TIME_SLICES, pl.col("near").mean().over("device") > 0.5)
+    named = works.join(turns, on=follows, how="semi", nulls_equal=True).group_by("device").len("named")
     return turns.join(named, on="device").filter(2 * pl.len().over("device") < pl.col("named")).select("gap_id")
 
 
-def _within(value: pl.Expr, ratio: float) -> pl.Expr:
-    """Return whether a value of a device is within this ratio of the device's median."""
-    median = value.median().over("device")
-    return (value - median).abs() <= ratio * median
+def _near(rows: pl.DataFrame, ratio: float) -> pl.DataFrame:
+    """Return the rows with ``near``: whether their value is within this ratio of the usual one."""
+    return rows.with_columns(((pl.col("value") - pl.col("usual")).abs() <= ratio * pl.col("usual")).alias("near"))
 
 
 def time_slice_notes(idle_causes: pl.DataFrame, devices: pl.DataFrame) -> tuple[errors.Note, ...]:

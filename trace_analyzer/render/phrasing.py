@@ -391,7 +391,7 @@ def debiased_phrase(raw: Shares, unbiased: Debiased) -> str:
     took = f"{least} to {most}" if 0 < unbiased.least_removed_ns < unbiased.removed_ns else most
     regime = vocabulary.phrase(unbiased.regime) if unbiased.regime else "of no regime"
     survives = {True: f"still {regime}", False: f"then {regime}", None: f"then perhaps {regime}"}[unbiased.survives]
-    if unbiased.method == "measured":  # its levers are those without the profiler: nothing says what they were with it
+    if unbiased.is_measured:  # its levers are those without the profiler: nothing says what they were with it
         survives = regime
     cause = f" ({vocabulary.phrase(unbiased.cause)})" if unbiased.cause else ""
     return (

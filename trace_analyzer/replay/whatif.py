@@ -246,7 +246,7 @@ def changes_of(
 def _measured_ns(report: Report) -> float | None:
     """Return the step without the profiler that the report's estimates begin with, ns; None where it was not measured."""
     unbiased, known = report.verdict.debiased, report.tables["what_would_help"].filter(kind="now")
-    is_measured = unbiased is not None and unbiased.method == "measured"
+    is_measured = unbiased is not None and unbiased.is_measured
     return known.item(0, "step_ns") if is_measured and known.height else None
 
 

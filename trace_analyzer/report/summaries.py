@@ -95,7 +95,7 @@ def part_totals(parts_ns: Mapping[str, int]) -> PartTotals:
 def judged_parts(verdict: Verdict) -> Mapping[str, int]:
     """Return the partition that is judged: without recording, where the step without it was measured."""
     unbiased = verdict.debiased
-    return unbiased.parts_ns if unbiased is not None and unbiased.method == "measured" else verdict.parts_ns
+    return unbiased.parts_ns if unbiased is not None and unbiased.is_measured else verdict.parts_ns
 
 
 def larger_regime(verdict: Verdict) -> tuple[str, float] | None:
@@ -327,6 +327,6 @@ def saves_nothing(then: Predicted) -> bool:
 
 def is_recording_worth_a_line(unbiased: Debiased) -> bool:
     """Return whether profiler overhead was measured, or is at least a hundredth of the window."""
-    return unbiased.method == "measured" or unbiased.removed_ns >= thresholds.RECORDING_REPORTED_RATIO * (
+    return unbiased.is_measured or unbiased.removed_ns >= thresholds.RECORDING_REPORTED_RATIO * (
         unbiased.window_ns + unbiased.removed_ns
     )

@@ -201,6 +201,11 @@ class Debiased:
     ]
     why: Annotated[str, "The figures behind it."]
 
+    @property
+    def is_measured(self) -> bool:
+        """Return whether the step without the profiler was measured: the verdict is then on the program without it."""
+        return self.method == "measured"
+
 
 Resource = Literal[
     "host", "compute", "memory-bandwidth", "communication", "copies", "small-kernels", "data-loading", "python", "dispatch",

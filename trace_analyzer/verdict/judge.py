@@ -48,7 +48,7 @@ OF_REGIME: Mapping[Regime, frozenset[Resource]] = {
 }
 """Resources whose time counts towards each regime."""
 OF_HOST: Mapping[Resource, tuple[str, ...]] = {
-    "data-loading": ("data-loading",), "python": ("python",), "dispatch": ("dispatch", "runtime-call", "launch-latency"),
+    "data-loading": ("data-loading",), "python": ("python",), "dispatch": ("dispatch", "cpu-operator", "runtime-call", "launch-latency"),
     "host-unknown": ("host-unknown",), "waits": ("synchronization", "blocking-copy"),
 }  # fmt: skip
 """Kinds of the host's work: causes of idle time, which label edges of the replay too."""
