@@ -496,7 +496,7 @@ def test_a_part_of_a_change_can_be_asked_for(name: str) -> None:
     assert used <= set(CHANGE_PARTS[name])
     (change,) = changes_of(**{name: CHANGE_PARTS[name][0]})  # type: ignore[arg-type]
     assert change == Change(name, {PART_OPTION[name]: CHANGE_PARTS[name][0]})
-    assert change.label.endswith(f": {CHANGE_PARTS[name][0]} only")
+    assert change.label.endswith(f" ({CHANGE_PARTS[name][0]} only)")
     assert changes_of(**{name: True}) == (Change(name),)  # type: ignore[arg-type]
     with pytest.raises(ta.UsageError, match="no part of it; there are"):
         changes_of(**{name: "x"})  # type: ignore[arg-type]
@@ -511,6 +511,8 @@ def test_a_part_saves_no_more_than_the_whole() -> None:
     whole, part = (whatif(known, changes_of(fuse=which)) for which in (True, "chain"))
     assert 0 < whole.predicted.step_ns <= part.predicted.step_ns
     assert part.document()["changes"] == [{"name": "fuse", "options": {"of": "chain"}}]
+    (row,) = (s for s in whatif(known).scenarios if s.name == "fuse")
+    assert row == next(iter(whatif(known, changes_of(fuse="chain")).scenarios)), "as the advice has it, each kind alone"
 
 
 def test_every_change_has_an_option_and_words() -> None:

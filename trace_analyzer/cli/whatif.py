@@ -104,9 +104,9 @@ class _Workers(click.IntRange):
     "--prefetch", type=_Workers(), metavar="K", help="Load data in K workers beside the loop; auto: as few as suffice."
 )
 @click.option("--graphs", is_flag=True, help="Replay each steady step as one CUDA graph.")
-@click.option("--fuse", is_flag=True, help="Run each chain of table fusions as one kernel.")
+@click.option("--fuse", is_flag=True, help="Run each group of table fusions as one kernel.")
 @click.option(
-    "--fuse-only", type=click.Choice(CHANGE_PARTS["fuse"]), help="Like --fuse, but only for this kind of chain."
+    "--fuse-only", type=click.Choice(CHANGE_PARTS["fuse"]), help="Like --fuse, but only for this kind of group."
 )
 @click.option("--tf32", is_flag=True, help="Run FP32 matmuls and convolutions in TF32, at the roof.")
 @click.option("--bf16", is_flag=True, help="Run FP32 work in bfloat16, at the roof.")

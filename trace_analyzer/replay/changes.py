@@ -110,7 +110,7 @@ class Change:
             **{k: f"{v:g}" if isinstance(v, float | int) else v for k, v in named.items()}
         )
         part = self.options.get("only", self.options.get("of"))
-        return f"{text}: {part} only" if part else text
+        return f"{text} ({part} only)" if part else text
 
 
 Effect = Callable[[Weights, Scene, Mapping[str, float | str]], None]
@@ -270,7 +270,6 @@ def graphs(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -
     all silences disappear, too.
     """
     graph = scene.graph
-    calls = graph.recorded.calls
     launches = _of_calls(scene, CALL, _QUEUED) & scene.steady
     if not launches.any():
         raise NotApplicable("no launch is known")
@@ -289,17 +288,13 @@ def graphs(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -
     remove(weights, (graph.kind == QUEUE) & scene.steady)
     weights.host[_first_launches(scene, launches)] = GRAPH_LAUNCH_NS
     latency = (graph.kind == LATENCY) & scene.steady
-    long_ = np.zeros(graph.kind.size, dtype=bool)
-    rows = np.flatnonzero(latency)
-    call = graph.recorded.activities.call[graph.ref[rows]]
-    long_[rows] = ~blocks[call] & ((calls.end - calls.start)[call] > 0)
-    usual = median((weights.host + weights.device - weights.rest)[latency]) if latency.any() else 0.0
     total = weights.host + weights.device - weights.rest
-    slow = long_ & (total > usual)
+    usual = median(total[latency]) if latency.any() else 0.0
+    slow = latency & (total > usual)
+    slow[slow] = ~blocks[graph.recorded.activities.call[graph.ref[slow]]]
     weights.device[slow] -= np.minimum(weights.device[slow] - weights.rest[slow], total[slow] - usual)
     weights.host[slow] = np.minimum(weights.host[slow], usual)
-    gaps = (graph.kind == GAP) & scene.steady
-    tighten(weights, gaps)
+    tighten(weights, (graph.kind == GAP) & scene.steady)
 
 
 def _outside(parts: Floats, silent: bool) -> Flags:
@@ -457,7 +452,7 @@ CHANGES: Mapping[str, Kind] = {
     "pinned": Kind("pinned, asynchronous copies", pinned),
     "prefetch": Kind("prefetched data, {workers}", prefetch),
     "warm": Kind("one-time work gone", warm),
-    "fuse": Kind("chains of kernels fused", fuse),
+    "fuse": Kind("kernels fused", fuse),
     "tf32": Kind(
         "FP32 matmuls and convolutions in TF32", lambda w, s, o: narrower(w, s, {**o, "dtype": "tf32"}), host=False
     ),

@@ -379,9 +379,12 @@ def by_reason(skipped: Sequence[Skipped]) -> Mapping[str, str]:
 
 
 def standard_changes() -> tuple[Change, ...]:
-    """Return the changes that are estimated when none is requested."""
-    options: dict[str, dict[str, float | str]] = {"prefetch": {"workers": AUTO}}
-    return tuple(Change(name, options.get(name, {})) for name in _PROGRAM)
+    """Return the changes that are estimated when none is requested: of `fuse` each kind, as in the advice."""
+    options: dict[str, list[dict[str, float | str]]] = {
+        "prefetch": [{"workers": AUTO}],
+        "fuse": [{PART_OPTION["fuse"]: kind} for kind in CHANGE_PARTS["fuse"]],
+    }
+    return tuple(Change(name, each) for name in _PROGRAM for each in options.get(name, [{}]))
 
 
 def _scenarios(replay: Replay, applied: tuple[Change, ...]) -> tuple[list[Scenario], list[Skipped]]:
