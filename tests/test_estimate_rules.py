@@ -2,6 +2,7 @@
 
 from math import inf
 from random import Random
+from typing import Any
 
 import pytest
 from kineto import A100, analysed, annotation, call, copy, launched, op, python, trace_bytes
@@ -49,6 +50,19 @@ def test_python_without_a_launch_stays_outside_of_a_graph_whatever_its_name(name
     assert predicted.step_ns < replay.identity.step_ns - 20_000, "what surrounds launches goes"
 
 
+@pytest.mark.parametrize(
+    "before", [op("aten::mm", 0, 1_995), call("cudaFuncGetAttributes", 0, 1_980)], ids=["operator", "call"]
+)
+def test_what_takes_longer_than_any_launch_stays_outside_of_a_graph(before: dict[str, Any]) -> None:
+    rows = [
+        [annotation(f"ProfilerStep#{n}", 3_000 * n, 2_999), before | {"ts": before["ts"] + 3_000 * n},
+         *(launched("k", 3_000 * n + 1_985 + 100 * i, 3_000 * n + 1_991 + 100 * i, 5, 10 * n + i + 1) for i in range(10))]
+        for n in range(8)
+    ]  # fmt: skip
+    replay = Replay.of(analysed(rows), 0)
+    assert 1_950_000 < replay.predict(GRAPHS).step_ns < 2_100_000
+
+
 def test_python_around_launches_goes_into_a_graph() -> None:
     replay = paced("model.py(3): forward", 40)
     assert replay.predict(GRAPHS).step_ns < 0.6 * replay.identity.step_ns
@@ -89,6 +103,47 @@ def test_pieces_between_waits_hold_ten_launches(waits: float, launches: int, ref
 def test_a_wait_every_few_launches_leaves_no_graph() -> None:
     with pytest.raises(weights.NotApplicable, match="4 calls a step wait for the device, which no graph can contain"):
         Replay.of(LazyReport.on(PAIRS["no-sync"].before(1), device=0), 0).predict(GRAPHS)
+
+
+@pytest.mark.parametrize(
+    ("operator", "shapes", "name", "ns", "factor"),
+    [
+        ("aten::mm", [[2_048, 2_048], [2_048, 2_048]], "ampere_sgemm_128x64_tn", 881_000, 2.0),
+        ("aten::add", [[4_096, 4_096], [4_096, 4_096]], "void at::native::vectorized_elementwise_kernel<4, Add, x>(int)", 99_000, 2.0),
+        ("aten::mm", [[1, 8_192], [8_192, 8_192]], "ampere_sgemm_128x64_tn", 132_000, 1.0),
+    ],
+    ids=["FLOP", "bytes", "bytes of weights"],
+)  # fmt: skip
+def test_no_kernel_of_another_batch_beats_its_roof(
+    operator: str, shapes: list[list[int]], name: str, ns: int, factor: float
+) -> None:
+    """Half of the device's multiprocessors have a block, so that one wave holds twice as many; of weights there are no more."""
+    types = {"Input Dims": shapes, "Input type": ["float", "float"]}
+    rows = [
+        [op(operator, 2_000 * n, 30, **types),
+         launched(name, 2_000 * n + 5, 2_000 * n + 15, ns // 1_000, n + 1, grid=[54, 1, 1], block=[1_024, 1, 1])]
+        for n in range(60)
+    ]  # fmt: skip
+    replay = Replay.of(analysed(rows), 0)
+    runs = replay.graph.kind == EXECUTION
+    grown = replay.weights((Change("batch", {"times": 2.0}),)).device[runs] / replay.weights(()).device[runs]
+    assert grown == pytest.approx(factor, rel=0.03)
+
+
+@pytest.mark.parametrize(("marked", "length", "share"), [(True, 5, 0.1), (False, 5, 0.2), (True, 95, 0.1)])
+def test_another_batch_is_known_no_better_than_recordings_of_one_program_agree(
+    marked: bool, length: int, share: float
+) -> None:
+    """The CPU's time differs by a tenth of a step and a fifth of a window, and the model of kernels misses by a tenth."""
+    rows = [
+        [*([annotation(f"ProfilerStep#{n}", 1_000 * n, 999)] if marked else []),
+         *(launched("k", 1_000 * n + (10 if length > 50 else 100) * i, 1_000 * n + 100 * i + 5, length, 10 * n + i + 1, grid=[108, 1, 1], block=[1_024, 1, 1])
+           for i in range(10))]
+        for n in range(8)
+    ]  # fmt: skip
+    then = Replay.of(analysed(rows), 0).predict((Change("batch", {"times": 1.01}),))
+    assert then.step_ns - then.low_ns > 0.95 * share * then.step_ns
+    assert then.high_ns - then.step_ns > 0.95 * share * then.step_ns
 
 
 def copies(pinned: bool, count: int = 20) -> LazyReport:
