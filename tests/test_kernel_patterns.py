@@ -8,7 +8,7 @@ from kineto import analysed, kernel
 from test_advice import GEMM, in_a_row
 from tiers import examples
 
-from trace_analyzer.catalog.kernels import kernel_pattern
+from trace_analyzer.catalog.kernels import function_name, kernel_pattern
 
 ADD = (
     "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3> >(int)"
@@ -78,3 +78,16 @@ def test_the_command_of_a_card_names_one_kernel(names: tuple[str, str], command:
     ]
     (item,) = (item for item in analysed(in_a_row(GEMM), rows).advice if item.id == "custom-kernels")
     assert item.code.endswith(command)
+
+
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        ("void ns::softmax_warp_forward<float, 8>(float*)", "softmax_warp_forward"),
+        ("_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi64EEEvPT0_", "add_rmsnorm_quant_kernel"),
+        ("_ZN7ck_tile6kentryILi2ENS_38FmhaBatchPrefillWithPagedKVCacheKernelINS_40Block", "FmhaBatchPrefillWithPagedKVCacheKernel"),
+        ("_ZN7cutlass7Kernel2I34cutlass_80_tensorop_f16_s16816gemmEE", "cutlass_80_tensorop_f16_s16816gemm"),
+    ],
+)  # fmt: skip
+def test_a_kernel_has_its_own_name(name: str, own: str) -> None:
+    assert function_name(name) == own

@@ -159,9 +159,12 @@ def function_words(column: str) -> pl.Expr:
 def function_name(name: str) -> str:
     """Return a kernel's own identifier, without namespaces, template arguments and characters special to a shell.
 
-    ``void ns::softmax_warp_forward<float, 8>(float*)`` becomes ``softmax_warp_forward``; a name without an identifier
-    stays.
+    ``void ns::softmax_warp_forward<float, 8>(float*)`` becomes ``softmax_warp_forward``, as does its mangled name; a name
+    without an identifier stays.
     """
+    if _MANGLED.fullmatch(name) and (words := _identifiers(name)):
+        kernels = (word for word in words if re.search("(?i)kernel", word) and not re.fullmatch(r"Kernel\d*", word))
+        return next(kernels, max(words, key=len))
     head = re.sub(r"\(anonymous namespace\)|<unnamed>", "", name[:NAME_LIMIT])
     own = re.search(r"(\w+)\s*$", re.split(r"[<(]", head, maxsplit=1)[0])
     return own[1] if own else re.sub(r"\W+", "_", head)
