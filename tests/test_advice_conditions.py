@@ -105,6 +105,25 @@ def test_layouts_of_both_libraries(name: str) -> None:
     assert "channels-last" not in saved(analysed(moves))
 
 
+@pytest.mark.parametrize(
+    ("silent_us", "asks", "replayed"), [(0, True, True), (1_500, True, False), (6_000, False, False)]
+)
+def test_stretches_of_python_may_grow_with_the_batch(silent_us: int, asks: bool, replayed: bool) -> None:
+    """Operators and launches take 4 ms of each step: more Python than that is no case for a bigger batch, less has no estimate."""
+    work = [
+        [annotation(f"ProfilerStep#{step}", t, 4_200 + silent_us),
+         *(launched("k", t + silent_us + 200 * n + 190, t + silent_us + 200 * n + 195, 5, 100 * step + n + 1) for n in range(20)),
+         *(op("aten::mm", t + silent_us + 200 * n, 185) for n in range(20))]
+        for step, t in enumerate(range(0, 8 * (4_200 + silent_us), 4_200 + silent_us))
+    ]  # fmt: skip
+    report = analysed(work)
+    items = [item for item in report.advice if item.id == "bigger-batch"]
+    assert len(items) == asks
+    assert [item.predicted is not None for item in items] == [replayed] * asks
+    for item in items:
+        assert item.saving.at_most_ratio == pytest.approx(0.5 * (1 - silent_us / (4_200 + silent_us)), abs=0.02)
+
+
 @pytest.mark.parametrize(("length", "marked"), [(100, True), (40, False)])
 def test_what_is_not_the_limit_is_reported_where_it_saves_over_a_tenth(length: int, marked: bool) -> None:
     """Idle time of 10.2 ms limits; the chain's followers take 1.9 or 0.8 ms of it."""

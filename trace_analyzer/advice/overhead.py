@@ -116,14 +116,18 @@ _GROWS_WITH_THE_BATCH = tuple(part.key for part in PARTS.values() if part.per !=
 def bigger_batch(context: AdviceContext) -> Opportunity | None:
     """Propose a bigger batch.
 
-    Where the CPU is the limit, twice the batch takes the same time, which saves half of the step.
+    Where launching is the limit, twice the batch takes the same time, which saves half of the step. Stretches of Python
+    may prepare samples, and then grow with the batch.
     """
     if context.verdict.cause not in ("launch", "small-kernels"):
         return None
-    parts = judged_parts(context.verdict)
-    small = parts.get("latency", 0) + parts.get("device-gap", 0)
-    idle = context.idle.lazy().filter(pl.col("cause").is_in(LAUNCHING))
-    overhead = total(idle, length_ns()) + small
+    parts, idle = judged_parts(context.verdict), context.launching_idle
+    overhead = total(idle, length_ns()) + parts.get("latency", 0) + parts.get("device-gap", 0)
+    silent_ns = total(context.idle.lazy().filter(pl.col("cause").is_in(LAUNCHING)), length_ns()) - total(
+        idle, length_ns()
+    )
+    if silent_ns > overhead:
+        return None
     kernels = context.within.activities.filter(
         (pl.col("kind") == "kernel") & (pl.col("group") != "communication").fill_null(True)
     )
@@ -131,17 +135,19 @@ def bigger_batch(context: AdviceContext) -> Opportunity | None:
         return None
     typical = kernels.get_column("duration_ns").median()
     launches = max(1, context.launch_count)
-    grows = sum(parts.get(part, 0) for part in _GROWS_WITH_THE_BATCH)
+    grows = sum(parts.get(part, 0) for part in _GROWS_WITH_THE_BATCH) + silent_ns
     places = places_of(idle)
     return Opportunity(
         (context.window_ns - grows) // 2,
-        "half of the window without one-time work, data loading and copies: where the CPU limits, twice the batch takes as long",
+        "half of the window without one-time work, data loading, copies, and stretches of 1 ms or more without an operator or a"
+        " call: where launching limits, twice the batch takes as long",
         f"the median kernel takes {duration(typical)} ({counted(kernels.height / context.steps, 'kernel')}"  # type: ignore[arg-type]
         f"{' per step' if context.steps > 1 else ''}), and each launch leaves {duration(overhead / launches)} of the device"
         " unused",
         partial(largest_operators, kernels),
         longest(places, length_ns()),
         members=places,
+        is_replayed=silent_ns < worth_ns(context),
         case="decoding" if appends_to_cache(context) else "",
     )
 
