@@ -8,13 +8,14 @@ from generator import RandomTrace, random_traces
 from hypothesis import HealthCheck, given, settings
 from tiers import examples
 
-from trace_analyzer.advice import LAUNCHING, RULES, likely_ratio
+from trace_analyzer.advice import LAUNCHING, RULES, ranked_ratio
 from trace_analyzer.advice.opportunity import length_ns, total
 from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.frames.intervals import clip, union
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Advice, Predicted, Report, Saving
-from trace_analyzer.thresholds import SHARED_RATIO, WORTH_RATIO
+from trace_analyzer.report.summaries import saves_nothing
+from trace_analyzer.thresholds import SHARED_RATIO
 from trace_analyzer.vocabulary import HOST_CAUSES, IDLE_CAUSES
 
 UNHURRIED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
@@ -67,7 +68,17 @@ NONE = ("earlier-work", "less-work", "record-stacks")
 
 def bounds_hold(report: Report) -> None:
     parts = report.verdict.parts_ns
+    estimates = report.tables["what_would_help"]
+    steps = dict(estimates.filter(pl.col("kind").is_in(["now", "device-floor"])).select("kind", "step_ns").iter_rows())
+    most = 1 - steps["device-floor"] / steps["now"] if len(steps) == 2 else 1.0
     for item in report.advice:
+        fix = fixes()[item.id]
+        if (
+            fix.regimes == ("overhead-bound",)
+            and not fix.last_resort
+            and "raised to the best end" not in item.how_bound
+        ):
+            assert item.saving.at_most_ratio <= most + 1e-6, "no CPU fix goes below the floor that the page names"
         has_products = item.id == "fewer-bytes" and "plus the time of fp32 matmuls" in item.how_bound
         reached = sum(parts[part] for part in (("compute", "memory") if has_products else REACHES[item.id]))
         predicted = item.predicted is not None and "raised to the best end of the replay" in item.how_bound
@@ -97,24 +108,22 @@ def check_saving(item: Advice, report: Report) -> None:
         assert item.predicted.has_steps <= bool(steps)
 
 
-def without_gain(item: Advice) -> bool:
-    return item.predicted is not None and item.saving.ratio < WORTH_RATIO
-
-
 def order_holds(report: Report) -> None:
     """Check docs/advice.md's order: what an item is ranked by falls, and the exceptions come behind."""
     items = [item for item in report.advice if not fixes()[item.id].first]
     ranks = [
         (
-            without_gain(item),
-            item.predicted is not None and not item.predicted.is_known,
+            item.predicted is not None and saves_nothing(item.predicted),
             fixes()[item.id].last_resort,
-            item.predicted is None and not item.is_of_limit,
-            -likely_ratio(item),
+            not (item.predicted is None or item.predicted.is_known or item.is_of_limit),
+            -ranked_ratio(item),
         )
         for item in items
     ]
     assert ranks == sorted(ranks)
+    shown = [item.saving.ratio for item, rank in zip(items, ranks, strict=True) if not any(rank[:3])
+             and (item.predicted is None or item.predicted.is_known)]  # fmt: skip
+    assert shown == sorted(shown, reverse=True), "a reader sees figures that fall"
 
 
 def counted_once(report: Report) -> None:
@@ -150,17 +159,14 @@ def test_every_fix_has_its_reach() -> None:
     ("predicted", "at_most", "ratio"),
     [
         (None, 0.16, 0.16),  # the bound
-        (Predicted(87, 80, 90, 100), 0.2, 0.15),
-        (Predicted(60, 55, 65, 100), 0.45, 0.4),
-        (Predicted(56, 54, 82, 100), 0.46, 0.32),  # 44 %, which may be 18
-        (Predicted(99, 97, 103, 100), 0.03, 0.015),  # an interval begins at no saving
+        (Predicted(87, 80, 90, 100), 0.2, 0.13),
+        (Predicted(56, 54, 82, 100), 0.46, 0.44),
+        (Predicted(56, 50, 100, 100, is_known=False), 0.5, 0.25),  # nothing to 50 %
     ],
 )
-def test_advice_is_ranked_by_its_estimate_else_by_its_bound(
-    predicted: Predicted | None, at_most: float, ratio: float
-) -> None:
+def test_advice_is_ranked_by_what_it_shows(predicted: Predicted | None, at_most: float, ratio: float) -> None:
     saving = Saving(1, 1, 1, at_most, has_steps=True)
-    assert likely_ratio(Advice("", "", "", "", 1, "", saving, predicted=predicted)) == pytest.approx(ratio)
+    assert ranked_ratio(Advice("", "", "", "", 1, "", saving, predicted=predicted)) == pytest.approx(ratio)
 
 
 @given(random_traces())

@@ -25,6 +25,8 @@ from trace_analyzer.catalog.fixes import Fix, fixes, for_compiled, optimizer_in_
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.estimates import DeviceReplay, Estimates, change_of, with_changes
 from trace_analyzer.report import Advice, Predicted, Saving, Verdict
+from trace_analyzer.report.summaries import saves_nothing
+from trace_analyzer.report.verdicts import ranked_ns
 from trace_analyzer.units import duration
 from trace_analyzer.verdict import KERNEL_REGIMES
 from trace_analyzer.vocabulary import although
@@ -73,19 +75,19 @@ def opportunities(
 
 
 def _within_floor(fix: Fix, opportunity: Opportunity, estimates: Estimates, context: AdviceContext) -> Opportunity:
-    """Return the opportunity of a fix for kernels with the bound that an infinitely fast device sets."""
-    if (
-        not set(fix.regimes) <= set(KERNEL_REGIMES)
-        or estimates.floors is None
-        or not estimates.now_ns
-        or not opportunity.is_saving
-    ):
+    """Return the opportunity of a fix for kernels, or for the host, with the bound that an infinitely fast one sets."""
+    if estimates.floors is None or not estimates.now_ns or not opportunity.is_saving or fix.last_resort:
         return opportunity
-    most_ns = round((1 - estimates.floors[0] / estimates.now_ns) * context.window_ns)
+    if set(fix.regimes) <= set(KERNEL_REGIMES):
+        floor_ns, how = estimates.floors[0], "a device that takes no time saves, as the step waits for the CPU"
+    elif fix.regimes == ("overhead-bound",):
+        floor_ns, how = estimates.floors[1], "a CPU that takes no time saves, as the step waits for the device"
+    else:
+        return opportunity
+    most_ns = round((1 - floor_ns / estimates.now_ns) * context.window_ns)
     if most_ns >= opportunity.saves_ns:
         return opportunity
-    how = f"{opportunity.how_bound}; lowered to what a device that takes no time saves, as the step waits for the CPU"
-    return replace(opportunity, saves_ns=max(most_ns, 0), how_bound=how)
+    return replace(opportunity, saves_ns=max(most_ns, 0), how_bound=f"{opportunity.how_bound}; lowered to what {how}")
 
 
 def _once_each(
@@ -220,34 +222,29 @@ def _least_ns(fix: Fix, advice_context: AdviceContext) -> float:
     return thresholds.OTHER_REGIME_RATIO * advice_context.window_ns
 
 
-def likely_ratio(item: Advice) -> float:
-    """Return the share of the step by which advice is ranked: the middle of an estimate's interval, else the bound."""
-    if item.predicted is None:
-        return item.saving.at_most_ratio
+def ranked_ratio(item: Advice) -> float:
+    """Return the share of the step by which advice is ranked: what its estimate shows, else its bound."""
     then = item.predicted
-    return (_saved_ratio(then.low_ns, then) + _saved_ratio(then.high_ns, then)) / 2
+    if then is None:
+        return item.saving.at_most_ratio
+    return _saved_ratio(ranked_ns(then.step_ns, then.low_ns, then.high_ns, is_known=then.is_known), then)
 
 
 def _ranked(items: Sequence[tuple[Fix, Advice]]) -> tuple[Advice, ...]:
-    """Sort by `likely_ratio`, the largest first.
+    """Sort by `ranked_ratio`, the largest first.
 
-    Behind come, in this order: bounds of what does not limit, which nothing shows to help; last resorts; what the replay
-    does not know; what it says gains nothing.
+    Behind come, in this order: what does not limit and may gain nothing; last resorts; what the replay says gains nothing.
     """
 
-    def place(pair: tuple[Fix, Advice]) -> tuple[bool, bool, bool, bool, bool, float]:
+    def place(pair: tuple[Fix, Advice]) -> tuple[bool, bool, bool, bool, float]:
         fix, item = pair
-        then = item.predicted
-        gains = then is None or item.saving.ratio >= thresholds.WORTH_RATIO
-        is_known = then is None or then.is_known
-        is_beside = then is None and not item.is_of_limit
+        is_known = item.predicted is None or item.predicted.is_known
         return (
             not (fix.first and item.is_of_limit),
-            not gains,
-            not is_known,
+            item.predicted is not None and saves_nothing(item.predicted),
             fix.last_resort,
-            is_beside,
-            -likely_ratio(item),
+            not (is_known or item.is_of_limit),
+            -ranked_ratio(item),
         )
 
     return tuple(item for _, item in sorted(items, key=place))

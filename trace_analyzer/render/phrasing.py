@@ -345,7 +345,7 @@ def predicted_briefly(item: Advice) -> str:
     then = item.predicted
     if then is None:
         return ""
-    if then.is_known and summaries.saves_nothing(then):
+    if summaries.saves_nothing(then):
         return f"estimate: {_NO_GAIN}"
     texts = [units.duration(ns) for ns in (then.now_ns, then.step_ns, then.low_ns, then.high_ns)]
     one_unit = len({text.split()[-1] for text in texts}) == 1

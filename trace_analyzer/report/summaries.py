@@ -321,8 +321,8 @@ def _communication_row(moved: Communication) -> Mapping[str, Any]:
 
 
 def saves_nothing(then: Predicted) -> bool:
-    """Return whether the predicted step is about as long as the present one."""
-    return then.step_ns > then.now_ns * (1 - thresholds.WORTH_RATIO)
+    """Return whether the predicted step is known to be about as long as the present one."""
+    return then.is_known and then.step_ns > then.now_ns * (1 - thresholds.WORTH_RATIO)
 
 
 def is_recording_worth_a_line(unbiased: Debiased) -> bool:
