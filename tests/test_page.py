@@ -581,3 +581,25 @@ def test_no_two_names_are_cut_alike(names: set[str]) -> None:
     rows = listed(frame, Shown("name", form="name")).rows
     shown = {(row.cells[0].text[: cells.NAME_END], row.cells[0].end) for row in rows}
     assert len(shown) == len(names)
+
+
+def test_compiled_templates_are_kept_where_python_keeps_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kept(folder: Path, *, writing: bool = True) -> int:
+        monkeypatch.setattr(sys, "dont_write_bytecode", not writing)
+        cache = shell._CompiledTemplates(str(folder))
+        shell.environment().overlay(bytecode_cache=cache, cache_size=1).get_template("ranks.html.j2")
+        return sum(1 for _ in folder.glob("*")) if folder.exists() else 0
+
+    assert kept(tmp_path, writing=False) == 0
+    assert kept(tmp_path / "missing") == 0
+    assert kept(tmp_path) == 1
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(b"of an interrupted process")
+    assert kept(tmp_path) == 1
+    assert len(written := file.read_bytes()) > 1_000
+    (tmp_path / "other").write_text("another way to escape")
+    monkeypatch.setattr(shell, "__file__", str(tmp_path / "other"))
+    assert kept(tmp_path) == 2
+    assert file.read_bytes() != written
