@@ -63,7 +63,6 @@ def test_every_best_case_has_a_pair_that_falls_short_of_it() -> None:
     assert "bf16" in BEST_CASES
 
 
-@pytest.mark.sampled
 @every_pair
 def test_a_planted_change_is_predicted(name: str) -> None:
     replay, refused, truth = replays(name)

@@ -18,6 +18,8 @@ MAX_UNEXPLAINED = 0.05
 NOISE_STEPS, NOISE_WINDOW = 0.10, 0.20
 """Relative deviation of the CPU part between recordings of one program: of several steps, and of one window
 (measured on all 12 recordings of one series)."""
+TYPICAL_ERROR = 0.01
+"""Share of what a change removes by which typical latencies and gaps may miss those of the changed program."""
 WORKERS = 4
 """Number of data-loading workers where the least sufficient one is not known."""
 MAX_SPREAD = 2.0

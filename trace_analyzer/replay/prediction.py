@@ -35,6 +35,7 @@ from trace_analyzer.replay.outcomes import (
     NOISE_STEPS,
     NOISE_WINDOW,
     SPEEDUPS,
+    TYPICAL_ERROR,
     WORKERS,
     WORST,
     Identity,
@@ -212,7 +213,7 @@ class Replay:
         if only_removes(changes):
             if outcome.step_ns >= step:  # else the change has an effect on the other side, too
                 low = max(low, (1 - MIN_HALF_WIDTH) * self._floor_of(changes))
-            low = max(low, least - error * step)
+            low = max(low, least - max(error * step, TYPICAL_ERROR * (now - least)))
             is_slower = any(change.name == "prefetch" for change in changes)
             is_of_links = any(ch.of_links(change, self.scene) for change in changes)
             high = now if is_of_links else min(high, max(now, self._at_worst(changes) if is_slower else 0.0))
