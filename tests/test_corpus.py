@@ -20,6 +20,7 @@ from test_links import owners_sum_to_the_steps
 from test_stacks import threads_count_once
 
 from trace_analyzer import registry, units, vocabulary
+from trace_analyzer.catalog.kernels import operand_type
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.replay import graph, prediction, refusals, weights
 from trace_analyzer.replay.changes import Change
@@ -176,6 +177,17 @@ def test_no_kernel_computes_faster_than_its_peak(file: str, corpus_report: Repor
 def test_no_kernel_moves_more_bytes_than_cache_and_clock_explain(file: str, corpus_report: Reports) -> None:
     activities = corpus_report(file).tables["activities"]
     assert activities.filter(pl.col("faster_than_memory") == "unexplained").is_empty()
+
+
+@every_file
+def test_the_type_in_a_kernels_name_is_that_of_an_operand(file: str, corpus_report: Reports) -> None:
+    """It stands for the recorded types in files that lack them."""
+    tables = corpus_report(file).tables
+    types = tables["operator_inputs"].select("event_id", pl.col("input_types").cast(pl.String)).drop_nulls()
+    works = tables["activities"].filter(pl.col("bucket").cast(pl.String).is_in(["matmul", "convolution", "attention"]))
+    named = works.with_columns(operand_type("name")).join(types, left_on="operator_id", right_on="event_id")
+    other = ~pl.col("input_types").str.contains(pl.format('"{}"', "operand_type"), literal=True)
+    assert named.filter(other).select("name", "operand_type", "input_types").unique().rows() == []
 
 
 @every_device
