@@ -192,6 +192,19 @@ def test_a_program_that_meant_a_device_keeps_the_words_on_its_missing_work(name:
     assert report.advice == ()
 
 
+@pytest.mark.parametrize(
+    ("name", "known"), [("torch_npu::npu_format_cast", "Ascend"), ("hpu::linear", "Gaudi"), ("mtia::copy", "MTIA")]
+)
+def test_an_accelerator_of_which_only_operators_are_recorded_keeps_its_own_words(name: str, known: str) -> None:
+    called = call("AclrtLaunch", 506, 2, correlation=1)
+    for more in ([], [called]):
+        report = analysed([step(n) for n in range(4)], op(name, 505, 10), more, devices=[])
+        assert report.verdict.status == "unsupported-accelerator"
+        assert f"The work of {known}" in report.verdict.headline
+        assert "30 % is data loading" in report.verdict.headline
+        assert "CUDA]" not in report.summary() + report.to_markdown()
+
+
 def test_without_steps_the_whole_time_of_operators_counts() -> None:
     report = analysed(op("aten::mm", 0, 600), op("aten::relu", 700, 300), devices=[])
     assert rows(report.tables["cpu_time"], "part", "time_ns") == [

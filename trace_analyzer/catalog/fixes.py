@@ -45,8 +45,10 @@ _RUNTIMES: Mapping[Platform, str] = {"hip": r"^hip[A-Z]", "xpu": r"^(?:ze|ur|pi)
 
 Accelerator = Literal["cuda", "hip", "xpu", "mps", "npu", "hpu", "mtia", "other"]
 """Whose work a trace holds: that of a `Platform`, or of Apple, Ascend, Gaudi, MTIA or another."""
-_OF_MPS = r"^aten::_?(mps_|\w+_mps(_|$))"
-"""Operators that PyTorch has only for Apple's GPU, such as `aten::_mps_convolution` and `aten::_lstm_mps`."""
+_OF_OPERATORS: Mapping[Accelerator, str] = {
+    "mps": r"^aten::_?(mps_|\w+_mps(_|$))", "npu": r"^(torch_)?npu::", "hpu": r"^hpu::", "mtia": r"^mtia::",
+}  # fmt: skip
+"""Operators that exist for one accelerator: of PyTorch for Apple's GPU (`aten::_lstm_mps`), else in the namespace of its library."""
 _UNSUPPORTED: Mapping[str, Accelerator] = {"ascend": "npu", "npu": "npu", "hpu": "hpu", "mtia": "mtia", "xpu": "xpu"}
 
 
@@ -60,9 +62,10 @@ def accelerator_of(
     if kinds := [kind.lower() for kind in unsupported]:
         words = (known for kind in kinds for word, known in _UNSUPPORTED.items() if kind.startswith(word))
         return next(words, "other")
-    if vendor is not None or len(calls):
-        return platform_of(vendor, calls)
-    return "mps" if operators.str.contains(_OF_MPS).any() else None
+    own = (known for known, pattern in _OF_OPERATORS.items() if operators.str.contains(pattern).any())
+    if vendor is None and (known := next(own, None)):
+        return known
+    return platform_of(vendor, calls) if vendor is not None or len(calls) else None
 
 
 def platform_of(vendor: str | None, calls: pl.Series) -> Platform:

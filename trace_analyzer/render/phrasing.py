@@ -33,7 +33,7 @@ _RECORD_INSTEAD: Mapping[str, Sequence[str]] = {
         "Check torch.profiler.supported_activities(): without {activity} in it, {profiler} could not be loaded.",
     ),
     "unsupported-accelerator": (
-        "Look at the device's events in Perfetto (ui.perfetto.dev): they are no kernels, so this is the host alone.",
+        "This is the host alone: look at the device's work with its own tools, or at its events in Perfetto (ui.perfetto.dev).",
     ),
     "insufficient": (_MORE_STEPS, "Export the file as the profiler writes it, without removing events."),
 }

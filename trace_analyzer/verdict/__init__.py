@@ -59,8 +59,10 @@ def without_activities(trace: Trace, host: Host, accelerator: Accelerator | None
         Evidence("launch_calls", calls, "calls", "runtime calls that enqueue device work"),
         Evidence("host_events", trace.host_events.height, "events", "events recorded on the CPU"),
     )
-    if trace.unsupported:
-        kinds = ", ".join(f"{category} ({n:,})" for category, n in trace.unsupported.items())
+    if trace.unsupported or accelerator in _UNSUPPORTED:
+        kinds = (
+            ", ".join(f"{category} ({n:,})" for category, n in trace.unsupported.items()) or "none of it was recorded"
+        )
         return without_regime(
             "unsupported-accelerator",
             f"{_UNSUPPORTED.get(accelerator, 'The work of the accelerator in this trace')} cannot be accounted for: {kinds}."
@@ -141,16 +143,18 @@ _COMPILER_TIMER = r"( \(dynamo_timed\)|_data:.*)$"
 """What `torch._dynamo.utils.dynamo_timed` adds to the name of a compiler pass, which may name the devices that it is for."""
 
 
-def with_main_thread(verdict: Verdict, host: Host, run: CpuRun | None, cpu_time: pl.DataFrame) -> Verdict:
+def with_main_thread(
+    verdict: Verdict, host: Host, accelerator: Accelerator | None, run: CpuRun | None, cpu_time: pl.DataFrame
+) -> Verdict:
     """Return the verdict with where the main thread's time goes; for a run on the CPU, that is the verdict.
 
     A program that meant a device, as its calls and the names of its operators show, keeps the words on its missing work.
     """
     known = run is not None and not cpu_time.is_empty()
     if verdict.status == "cpu-run" and (not known or (meant := _meant_device(host))):
-        verdict = replace(
-            verdict, status="no-gpu-activity", headline=_MEANT.format(meant) if known else verdict.headline
-        )
+        _, activity = PROFILERS.get(accelerator, PROFILERS["cuda"])
+        headline = _MEANT.format(meant, activity) if known else verdict.headline
+        verdict = replace(verdict, status="no-gpu-activity", headline=headline)
     if run is None or not known:
         return verdict
     sentence = _main_thread_sentence(run, cpu_time)
@@ -162,7 +166,7 @@ def with_main_thread(verdict: Verdict, host: Host, run: CpuRun | None, cpu_time:
 
 _MEANT = (
     "The trace has no GPU activity and no launches, but its program uses a device ({}): the device's work was not recorded."
-    " Record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]."
+    " Record with activities=[ProfilerActivity.CPU, ProfilerActivity.{}]."
 )
 
 
@@ -366,7 +370,7 @@ def trace_verdict(
     """Return the verdict on the window, or the reason why a trace without device activities has none."""
     if window_findings is not None:
         return verdict(window_findings, levers)
-    return with_main_thread(without_activities(trace, host, accelerator), host, cpu_run, cpu_time)
+    return with_main_thread(without_activities(trace, host, accelerator), host, accelerator, cpu_run, cpu_time)
 
 
 VALUES = (
