@@ -447,6 +447,21 @@ def test_a_name_breaks_between_its_words_where_that_fits(name: str, room: int, l
     assert str(shell.breakable(name, room, lines)) == broken.replace("|", "<wbr>")
 
 
+@pytest.mark.parametrize(
+    ("text", "marked"),
+    [
+        ("runs/a_b/my_run-7.json.gz, 4 MB", "runs/|a_b/[my_|run-|7.json.gz,] 4 MB"),
+        ("at train.py(12): step", "at [train.py(12):] step"),
+        ("beside_computation 0.5 ms", "beside_computation 0.5 ms"),
+        ("work beside_computation", "work beside_|computation"),
+        ("<i>.py", "&lt;i&gt;.py"),
+    ],
+)
+def test_a_path_breaks_after_a_slash_and_a_name_of_a_file_as_a_whole(text: str, marked: str) -> None:
+    name = marked.replace("[", '<span class="file-name">').replace("]", "</span>").replace("|", "<wbr>")
+    assert shell.as_path(text) == name
+
+
 def test_a_number_stays_with_its_unit() -> None:
     text = shell.unbroken("13.6 ms -> 5 s, 40 % less; 6 GiB of 3 steps, 7 us a step, 2 samples")
     assert text.replace("\u00a0", "~") == "13.6~ms -> 5~s, 40~% less; 6~GiB of 3 steps, 7~us a step, 2 samples"

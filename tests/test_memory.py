@@ -425,7 +425,7 @@ def test_a_gate_and_every_format(tmp_path: Path) -> None:
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "530 MiB" in page
     assert "<title>snapshot.pickle: memory" in page
-    assert "me/<wbr>model.py:7 forward" in page, "paths break after a slash"
+    assert 'me/<span class="file-name">model.py:7</span> forward' in page, "paths break after a slash"
 
 
 def test_the_change_of_a_peak_is_exact_by_line(tmp_path: Path) -> None:

@@ -47,6 +47,8 @@ _BEFORE_UNIT = re.compile(r"(?<=[0-9]) (?=%|(?:[num]?s|[KMGT]?i?B)\b)")
 _CODE = re.compile(r"`([^`]*)`")
 _PARTS = re.compile(r"(?<=[_.:/#])(?=[^_.:/#])|(?<=[a-z])(?=[A-Z])|(?<= )")
 _FOLDERS = re.compile(r"(?<=[/\\])(?=[^/\\])|(?<=[^_]_)(?=[^_\s./\\]+(?:_[^\s./\\]*)?$)")
+_WORDS = re.compile(r"(?<=[_-])(?=[^_-])")
+_FILE = re.compile(r"([\w.+-]+\.[A-Za-z]\w*(?:\(\d+\)|:\d+)?[,;:.)]*)")
 _REMARK = re.compile(r"(?:^|(?<=  ))#.*", re.MULTILINE)
 
 
@@ -262,8 +264,21 @@ def breakable(name: str, room: int, lines: int) -> Markup:
 
 
 def as_path(text: str) -> Markup:
-    """Return a text that may break after a slash, and after an underscore of its last word, but not in a file's name."""
-    return Markup("<wbr>").join(map(escape, _FOLDERS.split(inert(text))))
+    """Return a text that may break after a slash, and after an underscore of its last word.
+
+    A file's name moves to the next line as a whole; between its words breaks only one that is longer than a line.
+    """
+    marks = (
+        Markup('<span class="file-name">{}</span>').format(_may_break(_WORDS, part))
+        if k % 2
+        else _may_break(_FOLDERS, part)
+        for k, part in enumerate(_FILE.split(inert(text)))
+    )
+    return Markup("").join(marks)
+
+
+def _may_break(place: re.Pattern[str], text: str) -> Markup:
+    return Markup("<wbr>").join(map(escape, place.split(text)))
 
 
 TERMS: Mapping[str, Term] = by_key(*(Term(key, *row) for key, row in document("terms.toml").items()))

@@ -1,7 +1,7 @@
 // The class that a Python frame is a method of, where the trace tells: PyTorch records a call of a module as an event around
 // the frames that make it, of which only `forward` is the module's own.
 
-import { factElement, formatCount, formatDuration, formatQuantity, Part, shortened } from './common.js';
+import { factElement, formatCount, formatDuration, formatMemory, formatQuantity, Part, shortened } from './common.js';
 import { endOf, followers, isActivity, linked, lowerBound, stackOf, trackOf } from './store.js';
 
 const MODULE = /^nn\.Module: (.+?)(?:_\d+)?$/;
@@ -108,7 +108,7 @@ function describeActivity(store, words, event, stack) {
     ['Grid', of('grid')],
     ['Block', of('block')],
     ['Registers', of('registers_per_thread') ? `${of('registers_per_thread')} per thread` : ''],
-    ['Shared memory', quantity(of('shared_memory_bytes'), 'B')],
+    ['Shared memory', of('shared_memory_bytes') ? formatMemory(of('shared_memory_bytes')) : ''],
     ['Occupancy', of('occupancy_percent') ? `${of('occupancy_percent')} %, estimated` : ''],
     ['Launched', launch < 0 ? 'by an unknown call' : leadText(store.start[event] - store.start[launch] - store.duration[launch])],
   ];

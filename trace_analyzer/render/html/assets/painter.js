@@ -1,6 +1,6 @@
 // Level of detail: which events of the visible rows get a box of their own at this zoom.
 
-import { cleared, formatCount, formatDuration, formatQuantity, formatTick, Part, readableOn, shortened } from './common.js';
+import { cleared, formatCount, formatDuration, formatMemory, formatTick, Part, readableOn, shortened } from './common.js';
 import { eventLabel } from './describe.js';
 import { onScreen, ticks } from './layout.js';
 import { firstEndingAfter, isMatch, kindTimes, lowerBound } from './store.js';
@@ -132,7 +132,7 @@ const TELL_DELAY_MS = 100;
 const CHARACTER_PX = 7;
 const TICK_PX = { least: 64, most: 110, padding: 14, gap: 6 };
 const DIMMED = 0.15;
-export const CURVES = { queue: formatCount, queued_work: formatDuration, memory: (bytes) => formatQuantity(bytes, 'B') };
+export const CURVES = { queue: formatCount, queued_work: formatDuration, memory: formatMemory };
 
 export class Painter extends Part {
   constructor(timeline) {
