@@ -45,7 +45,7 @@ def test_the_axis_of_a_waterfall_begins_below_changes_that_lie_close_together() 
     near = comparison.waterfall_rows([bar("a", -2.0), bar("b", 1.0)], 100.0, 99.0)
     assert comparison.scale_ends(near)[0] == pytest.approx(98.0 - 0.3 * 2.0)
     far = comparison.waterfall_rows([bar("a", -60.0)], 100.0, 40.0)
-    assert comparison.scale_ends(far) == (0.0, pytest.approx(125.0))
+    assert comparison.scale_ends(far) == (0.0, pytest.approx(135.0))
 
 
 def test_frames_lie_within_the_frame_below_and_say_what_changed() -> None:

@@ -72,6 +72,14 @@ ALONE = ("--help", "--version", "--json-schema")
 _ROW = re.compile(r"^  (?:-\w, )?(--[\w-]+)(?: / (--[\w-]+))?(?: (\S+))?(?:  |$)", re.MULTILINE)
 
 
+@pytest.mark.parametrize("group", [(), ("baseline",), ("loop",)])
+def test_lists_of_commands_are_whole_sentences_and_limits_are_plain(group: tuple[str, ...]) -> None:
+    shown = CliRunner().invoke(main, [*group, "--help"]).stdout
+    listed = re.split(r"\n  (?=\w)", shown.partition("Commands:")[2].partition("\n\n")[0])[1:]
+    assert listed and all(row.rstrip().endswith(".") and "..." not in row for row in listed)
+    assert "1e-09" not in shown and "1000000000.0" not in shown
+
+
 def forms(verb: str) -> Iterator[tuple[str, ...]]:
     """Yield each option of the verb with each documented form of its value."""
     text = CliRunner().invoke(main, [*verb.split(), "--help"], terminal_width=100).stdout

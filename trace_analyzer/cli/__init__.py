@@ -84,6 +84,7 @@ class Verbs(click.Group):
             return None
         module, attribute = VERBS[cmd_name].split(":")
         command: click.Command = getattr(import_module(module), attribute)
+        command.short_help = command.get_short_help_str(limit=1000)  # a whole sentence, which wraps
         return _with_paths(command) if ctx.resilient_parsing else command  # completing words
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":

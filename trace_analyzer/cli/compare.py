@@ -152,7 +152,7 @@ def baseline() -> None:
 @click.argument("file", metavar="FILE")
 @_reading
 def save(source: str, file: str, chosen: Options) -> int:
-    """Save TRACE (or a folder or pattern of recordings) as a JSON baseline in FILE."""
+    """Save TRACE (a folder or pattern, too) as a baseline in FILE."""
     outputs.check_writable(Path(file), source, "FILE")
     (profile,) = read_sides((source,), chosen)
     if profile.facts.withheld or not profile.total_ns:
@@ -171,9 +171,9 @@ def save(source: str, file: str, chosen: Options) -> int:
 @_gates
 @_reading
 def check(source: str, file: str, results: Results, gates: tuple["Gate", ...], chosen: Options) -> int:
-    """Compare TRACE with the baseline in FILE, and exit with 1 if a gate breaks.
+    """Compare TRACE with the baseline in FILE.
 
-    Without a gate, that is the case if the step is over 5 % slower.
+    Exits with 1 if a gate breaks; without a gate, if the step is over 5 % slower.
     """
     results.check(source)
     return _finish((file, source), chosen, results, gates or _gates_of(((None, 0.05),), None))
@@ -317,7 +317,13 @@ _loop_results = result_options(
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=False)
 def loop() -> None:
-    """Keep changes in a folder: prediction, change, what came, and the decision."""
+    """Keep changes in a folder: prediction, change, what came, and the decision.
+
+    \b
+      analyze loop start LOOP before/               what the first advice on these recordings predicts
+      analyze loop apply LOOP --note "4 workers"    the change
+      analyze loop check LOOP after/                what came, and whether to keep it
+    """
 
 
 @verb(loop, name="start")
@@ -326,7 +332,10 @@ def loop() -> None:
 @click.option("--advice", metavar="ID", help="Follow this advice instead of the first one that saves time.")
 @_loop_results
 def start_loop(folder: str, source: str | None, advice: str | None, results: Results) -> int:
-    """Begin a turn: keep TRACE (a folder or pattern, too; else what the last turn left) and what an advice on it predicts."""
+    """Begin a turn: keep TRACE, and what an advice on it predicts.
+
+    TRACE may be a folder or pattern; without it, the turn begins with what the last one left.
+    """
     return _loop_step("start", folder, results, source, advice)
 
 
@@ -336,7 +345,10 @@ def start_loop(folder: str, source: str | None, advice: str | None, results: Res
 @click.option("--patch", metavar="FILE", help="The change as a file, of which LOOP keeps a copy.")
 @_loop_results
 def apply_loop(folder: str, note: str | None, patch: str | None, results: Results) -> int:
-    """Keep the change of the turn in words or as a patch; files of the program are left alone."""
+    """Keep the change of the turn, in words or as a patch.
+
+    Files of the program are left alone.
+    """
     return _loop_step("apply", folder, results, note, patch)
 
 
@@ -345,7 +357,10 @@ def apply_loop(folder: str, note: str | None, patch: str | None, results: Result
 @click.argument("source", metavar="TRACE")
 @_loop_results
 def check_loop(folder: str, source: str, results: Results) -> int:
-    """Compare TRACE (a folder or pattern, too) with the recordings before the change; three of each side can decide."""
+    """Compare TRACE with the recordings before the change, and decide.
+
+    TRACE may be a folder or pattern: three recordings of each side can decide.
+    """
     return _loop_step("check", folder, results, source)
 
 

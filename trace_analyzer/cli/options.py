@@ -80,6 +80,9 @@ class Number(click.FloatRange):
             self.fail(f"{value!r} is no number", param, ctx)
         return number
 
+    def _describe_range(self) -> str:
+        return super()._describe_range().replace(f"{LEAST}<=", "0<").replace(f"{MOST}", f"{MOST:.0e}".replace("e+0", "e"))
+
 
 POSITIVE = Number(LEAST, MOST)
 """A number over 0, within limits, so that no result overflows."""

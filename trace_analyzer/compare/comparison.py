@@ -347,7 +347,7 @@ def scale_ends(rows: Sequence[WaterfallRow]) -> tuple[float, float]:
     ]
     low, high = min(ends), max(*ends, rows[0].end_ns, rows[-1].end_ns)
     start = max(0.0, low - 0.3 * (high - low)) if high - low < 0.4 * high else 0.0
-    return start, high + 0.25 * (high - start)
+    return start, high + 0.35 * (high - start)  # room for the text of the longest bar on a phone
 
 
 def times_by_colour(
