@@ -116,13 +116,11 @@ _VECTOR_TYPE = {"fp64": "fp64", **dict.fromkeys(("fp32", "tf32", "bf16", "fp16",
 @cache
 def devices() -> tuple[Device, ...]:
     """Return all rows of the catalogue in order, those of plug-ins first."""
-    return rows("devices.toml", "device", _device, lambda device: device.name)
+    return rows("devices.toml", "device", _device, lambda device: device.name, check_added=_check_patterns)
 
 
 def _device(row: Mapping[str, Any]) -> Device:
     device = json_types.read_as(Device, {("peaks" if key == "tflops" else key): value for key, value in row.items()})
-    for pattern in device.patterns:
-        re.compile(pattern)
     figures = ("sm_count", "memory_gib", "memory_gbps", "l2_mib", "warp_size")
     known = {name: getattr(device, name) for name in figures} | {
         name: peak for name in PEAK_NAMES if (peak := getattr(device.peaks, name)) is not None
@@ -130,6 +128,11 @@ def _device(row: Mapping[str, Any]) -> Device:
     if wrong := next((name for name, value in known.items() if not 0 < value <= LARGEST_PEAK), None):
         raise ValueError(f"{wrong} is no number over 0")
     return device
+
+
+def _check_patterns(device: Device) -> None:
+    for pattern in device.patterns:
+        re.compile(pattern)
 
 
 def find_device(
