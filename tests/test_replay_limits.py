@@ -423,7 +423,7 @@ def test_edges_of_steady_steps_are_those_of_a_loop(steady: tuple[int, ...]) -> N
     activities, calls, steps = recorded.activities, recorded.calls, recorded.steps
     chosen = np.zeros(steps.steady.size, dtype=bool)
     chosen[list(steady)] = True
-    graph = replace(program().graph, recorded=replace(recorded, steps=replace(steps, steady=chosen)))
+    graph = replace(program().graph, recorded=recorded._replace(steps=replace(steps, steady=chosen)))
     edges = steady_edges(graph)
     last = [
         max((calls.end[call] for call in activities.call[activities.step == row] if call >= 0), default=-1)

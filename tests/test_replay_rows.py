@@ -1,7 +1,5 @@
 """Single edges of the replay's graph on recordings of a few rows: each tolerance from both sides."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from replay_rows import US, Busy, Made, Work, call_returns, device_edges, handed, named, polled, queued, recorded, waits
@@ -895,7 +893,7 @@ def test_the_last_that_fell_silent_handed_over() -> None:
 def test_a_thread_that_only_asks_the_runtime_hands_over_nothing() -> None:
     working = recorded(busy=turns())
     parts = np.where(working.segments.thread == 1, RUNTIME, working.segments.part).astype(np.int8)
-    watching = replace(working, segments=replace(working.segments, part=parts))
+    watching = working._replace(segments=working.segments._replace(part=parts))
     ended = [[row for row in handed(recording) if row[0] == 450] for recording in (working, watching)]
     assert ended == [[(450, 400, 50)], []]
 

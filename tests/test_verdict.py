@@ -190,8 +190,8 @@ def verdict_of(device: dict[str, Any] | None = None, **changes: Any) -> Verdict:
 def findings(report: dict[str, Any] | None = None, **changes: Any) -> Findings:
     """Return findings of a healthy trace, but for some fields of the device's report, its findings and the window's."""
     of_device = {name: changes.pop(name) for name in [*changes] if hasattr(OF_DEVICE, name)}
-    device = replace(OF_DEVICE, report=replace(DEVICE, **(report or {})), **of_device)
-    return replace(FINDINGS, device=device, **changes)
+    device = OF_DEVICE._replace(report=replace(DEVICE, **(report or {})), **of_device)
+    return FINDINGS._replace(device=device, **changes)
 
 
 def on_step(of_step: Findings) -> StepVerdict:
@@ -403,7 +403,7 @@ def test_what_saves_has_the_cause_and_what_hides_it_is_in_balance(
     rows = tuple(sorted(rows, key=lambda lever: -lever.saves_ns))
     parts = parts_of(compute=70, python=10, latency=20 if cause == "launch" else 5)
     saves = levers(overhead_bound=rows[0].saves_ns / (parts["python"] + parts["latency"]), compute_bound=0.0)
-    judged = judge(parts, levers=replace(saves, rows=rows))
+    judged = judge(parts, levers=saves._replace(rows=rows))
     assert (judged.regime, judged.runner_up, judged.cause) == (OVERHEAD, runner_up, cause)
 
 
@@ -411,7 +411,7 @@ def test_what_saves_has_the_cause_and_what_hides_it_is_in_balance(
 def test_of_loading_and_waits_that_which_saves_more_is_the_cause(loading: float, waits: float, cause: str) -> None:
     """Data is loaded after a wait: the time before the device has work counts as the wait's first."""
     host = (Lever("data-loading", 0.25, 0.6, loading, 0.0), Lever("waits", 0.35, 0.3, waits, 0.0))
-    known = replace(levers(), rows=(Lever("host", 0.6, 0.6, 60.0, 0.6),), host=host)
+    known = levers()._replace(rows=(Lever("host", 0.6, 0.6, 60.0, 0.6),), host=host)
     parts = parts_of(**{"compute": 40, "data-loading": 25, "synchronization": 35})
     assert judge(parts, levers=known).cause == cause
     by_time = verdict(
@@ -442,9 +442,9 @@ def test_a_cause_that_another_kind_of_work_would_save_more_than_says_why_it_is_n
     ("saves", "measured", "confidence"), [(0.09, False, "medium"), (0.11, False, "high"), (0.09, True, "high")]
 )
 def test_host_time_that_recording_may_cost_takes_high_confidence(saves: float, measured: bool, confidence: str) -> None:
-    known = replace(recording(0), method="measured", measured_step_ns=1, step_ns=1) if measured else None
+    known = recording(0)._replace(method="measured", measured_step_ns=1, step_ns=1) if measured else None
     rows = (Lever("host", 0.8, 0.9, 100 * saves, saves), Lever("compute", 0.2, 0.0, 0.0, 0.0))
-    by_replay = replace(levers(overhead_bound=saves, compute_bound=0.0), rows=rows)
+    by_replay = levers(overhead_bound=saves, compute_bound=0.0)._replace(rows=rows)
     judged = verdict(findings(parts_ns=LAUNCHING, recording=known), by_replay)
     assert (judged.regime, judged.confidence) == (OVERHEAD, confidence)
     assert any("recording may cost" in why for why in judged.confidence_why) is (confidence == "medium")
@@ -473,7 +473,7 @@ def test_the_headline_says_what_most_of_late_launches_is(part: str, words: str) 
 def test_a_regime_with_more_time_says_what_a_step_would_be_without_it() -> None:
     rows = (Lever("host", 0.3, 0.9, 30.0, 0.3), Lever("compute", 0.7, 0.1, 1.1, 0.011))
     parts = parts_of(compute=70, python=30)
-    judged = verdict(findings(parts_ns=parts), replace(levers(compute_bound=0.01), rows=rows))
+    judged = verdict(findings(parts_ns=parts), levers(compute_bound=0.01)._replace(rows=rows))
     assert judged.regime == OVERHEAD
     assert rule_applied(judged) == "Compute takes 70 %; without that, a step would be 1.1 % shorter."
     window = replace(judged, window=Window("whole", ((0, 10**7),), ()))
@@ -487,7 +487,7 @@ def test_a_regime_with_more_time_says_what_a_step_would_be_without_it() -> None:
 
 
 def test_a_measured_step_decides_the_verdict_on_the_program_without_the_profiler() -> None:
-    measured = replace(recording(70), method="measured", measured_step_ns=30, step_ns=100)
+    measured = recording(70)._replace(method="measured", measured_step_ns=30, step_ns=100)
     judged = verdict_of(parts_ns=LAUNCHING, recording=measured)
     assert (judged.regime, judged.parts_ns["python"]) == (COMPUTE, 80)
     assert "67 % of the steady steps" in judged.headline
@@ -880,6 +880,6 @@ def test_an_overhead_verdict_says_below_which_step_it_does_not_hold(parts: dict[
     why = [why for why in verdict_of(parts_ns=parts_of(**parts)).confidence_why if "without the profiler" in why]
     assert len(why) == (says is not None)
     assert says is None or why[0].startswith(says)
-    measured = replace(recording(0), method="measured", measured_step_ns=50, step_ns=50)
+    measured = recording(0)._replace(method="measured", measured_step_ns=50, step_ns=50)
     known = verdict_of(parts_ns=parts_of(**parts), recording=measured).confidence_why
     assert not any("without the profiler" in why for why in known), "it is known"

@@ -4,8 +4,8 @@ Checks read the unmasked tables. Everything else reads the masked ones.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -27,8 +27,7 @@ from trace_analyzer.units import count, duration, percent
 _LOST = (*errors.DAMAGED, "no-time", "implausible-time", "negative-duration", "unmatched")
 
 
-@dataclass(frozen=True)
-class _Rule:
+class _Rule(NamedTuple):
     """Define the check of one figure: its limits for warning and failing, and the metrics that a failure suppresses.
 
     ``good`` is true where high values are good. ``meaning`` is the sentence for people.

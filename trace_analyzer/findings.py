@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import polars as pl
 
@@ -24,8 +25,7 @@ from trace_analyzer.vocabulary import PARTS
 from trace_analyzer.windows import Judged
 
 
-@dataclass(frozen=True)
-class DeviceFindings:
+class DeviceFindings(NamedTuple):
     """Hold the findings on a device, whatever the window.
 
     ``model`` is its row of the catalogue. ``known_ratio`` is the share of kernel time with known FLOP and bytes,
@@ -60,8 +60,7 @@ class DeviceFindings:
     peer_wait_ratio: float | None = None
 
 
-@dataclass(frozen=True)
-class Findings:
+class Findings(NamedTuple):
     """Hold the findings on the verdict's window: device, window and partition, also of each of its steps.
 
     ``loading_behind_waits_ns`` is the idle time after waits in which data was loading.
@@ -90,8 +89,7 @@ class StepFindings:
     busy_ns: int
 
 
-@dataclass(frozen=True)
-class DeviceSources:
+class DeviceSources(NamedTuple):
     """Hold the values from which device findings are made."""
 
     trace: Trace
@@ -172,8 +170,7 @@ def window_parts(judged: Judged | None, busy_parts: pl.DataFrame, idle_causes: p
     return partition.part_sums(busy_parts, idle, judged.spans, ["device"])
 
 
-@dataclass(frozen=True)
-class WindowSources:
+class WindowSources(NamedTuple):
     """Hold the values from which window findings are made."""
 
     windows: pl.DataFrame

@@ -1,8 +1,7 @@
 """Choose what the verdict is about: the device and its window."""
 
 import re
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import polars as pl
 
@@ -18,8 +17,7 @@ _MOST_STEPS = 1 << 62
 """Step numbers have at most 64 bits."""
 
 
-@dataclass(frozen=True)
-class Judged:
+class Judged(NamedTuple):
     """Hold what the verdict is about: the device's code, the window, and its intervals (device, start_ns, end_ns)."""
 
     device: int

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import polars as pl
 
@@ -32,8 +33,7 @@ _IDLE = ("gap_id", "device", "start_ns", "end_ns", "cause", "event_id", "code")
 """Columns of idle time that rules use."""
 
 
-@dataclass(frozen=True)
-class WindowTables:
+class WindowTables(NamedTuple):
     """Hold the tables of a device's window, independent of its verdict.
 
     ``activities`` are those that start in the window, with the thread and the time of their launch, the class of their

@@ -1,6 +1,7 @@
 """Attribute idle time to code that can be changed."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import polars as pl
 
@@ -244,8 +245,7 @@ DIMENSIONS = ("operator", "module", "python_function", "annotation", "phase", "s
 """Dimensions of table `idle_by`, which are columns of table `blame`."""
 
 
-@dataclass(frozen=True)
-class Attribution:
+class Attribution(NamedTuple):
     """Hold intervals of idle time with codes for the names that they are attributed to.
 
     ``intervals`` are those of table `idle`, with ``around_id``, the host event that the interval is attributed to, and
@@ -258,7 +258,7 @@ class Attribution:
 
     def within(self, windows: pl.DataFrame) -> "Attribution":
         """Return the attribution inside the disjoint ``windows`` (device, start_ns, end_ns)."""
-        return replace(self, intervals=clip(self.intervals, windows, ["device"]))
+        return self._replace(intervals=clip(self.intervals, windows, ["device"]))
 
     def named(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Replace ``code`` by its names."""

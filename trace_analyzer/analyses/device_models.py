@@ -1,9 +1,8 @@
 """Match the devices of a trace with the catalogue, and with calibrations."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import polars as pl
 
@@ -26,8 +25,7 @@ from trace_analyzer.thresholds import BEYOND_ROOF_RATIO
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True)
-class MatchedDevices:
+class MatchedDevices(NamedTuple):
     """Hold the known properties of each device, by its code.
 
     ``listed`` are rows of the catalogue, ``calibrations`` are measurements on such devices, and ``models`` are the base

@@ -7,9 +7,9 @@ of its name for looking up the results.
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 from polars import selectors as cs
@@ -28,8 +28,7 @@ CALLS = ("runtime", "driver")
 """Kinds of events that are calls of the device's API."""
 
 
-@dataclass(frozen=True)
-class Host:
+class Host(NamedTuple):
     """Hold the host events of a trace, and their names.
 
     ``events`` has one row per host event, in order of event_id: event_id, kind and name, both categorical, thread_id,
@@ -128,8 +127,7 @@ _STEP_NAMES = r"^ProfilerStep"
 _PACKAGES = r"^.*(?:site|dist)-packages/"
 
 
-@dataclass(frozen=True)
-class Context:
+class Context(NamedTuple):
     """Hold the context of every host event, and the names of the ids.
 
     ``events`` are those of `Host`, with parent_id (the enclosing event), operator_id, module_id, frame_id, stack_id and

@@ -6,7 +6,7 @@ TorchScript function too; the first use of a size grows the allocator.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import polars as pl
 
@@ -100,8 +100,7 @@ Interval = tuple[int, int]
 """Names of steps, which do not describe their content, so that they cannot name an interval."""
 
 
-@dataclass(frozen=True)
-class RecordedSpan:
+class RecordedSpan(NamedTuple):
     """Hold the recorded time of the threads that launch a device's work: from their first event to their last.
 
     ``device_ns`` is the device's own window within it, or beyond it. ``before`` and ``after`` name the innermost event
@@ -153,8 +152,7 @@ def _filling(events: pl.DataFrame, host: Host, interval: Interval) -> str | None
     return str(host.texts(innermost.tail(1)).cast(pl.String).item())
 
 
-@dataclass(frozen=True)
-class LeftOut:
+class LeftOut(NamedTuple):
     """Hold what a window leaves out: ``time_ns`` of ``total_ns``, of the recorded time or of the device's work.
 
     The larger share of the two is used. ``parts_ns`` is the partition of the left-out time between the device's first

@@ -15,8 +15,7 @@ recording, the gap would be shorter by that time, but by no more than its host p
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Literal, TypeGuard
+from typing import Literal, NamedTuple, TypeGuard
 
 import polars as pl
 
@@ -32,8 +31,7 @@ SLOWED = tuple(part.key for part in vocabulary.PARTS.values() if part.slowed)
 """Causes of idle time that recording lengthens."""
 
 
-@dataclass(frozen=True)
-class ProfilerOverhead:
+class ProfilerOverhead(NamedTuple):
     """Hold the profiler overhead in the idle time of windows, by cause, ns.
 
     ``least_ns`` is the lower bound of an estimate, and ``event_cost_ns`` its (lower bound, estimate) per kind of event.
@@ -55,7 +53,7 @@ class ProfilerOverhead:
         """Return the overhead with what remains of it in waits for peers, of up to so many ns: recording slows them too."""
         waits = min(self.rest_ns, most_ns)
         taken = {**self.taken_ns, "communication": waits}
-        return replace(self, taken_ns=taken, least_ns=taken, peers_ns=waits) if waits else self
+        return self._replace(taken_ns=taken, least_ns=taken, peers_ns=waits) if waits else self
 
 
 def is_measured(recording: ProfilerOverhead | None) -> TypeGuard[ProfilerOverhead]:
@@ -63,8 +61,7 @@ def is_measured(recording: ProfilerOverhead | None) -> TypeGuard[ProfilerOverhea
     return recording is not None and recording.method == "measured"
 
 
-@dataclass(frozen=True)
-class Prices:
+class Prices(NamedTuple):
     """Hold the cost of recording per kind of event, (lower bound, estimate) in ns, and idle time.
 
     ``gaps`` are those with `gap_costs`; ``idle`` are the intervals of all gaps.

@@ -16,6 +16,7 @@ the module of kernels without one: by `graph node id`, thus exactly.
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import polars as pl
 
@@ -160,8 +161,7 @@ REPLAYED: dict[str, pl.DataType | type[pl.DataType]] = {
 """Columns that replayed kernels take."""
 
 
-@dataclass(frozen=True)
-class Replays:
+class Replays(NamedTuple):
     """Hold the columns that kernels of graphs take from executions, one row each (`REPLAYED`), and notes."""
 
     kernels: pl.DataFrame

@@ -6,9 +6,8 @@ Kineto records no outputs: their shape and type follow from PyTorch's rules for 
 
 import json
 import re
-from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -37,8 +36,7 @@ _TEXT_LIMIT = 4096
 """Longer lists of shapes are those of multi-tensor calls, which read no single tensor."""
 
 
-@dataclass(frozen=True)
-class TensorType:
+class TensorType(NamedTuple):
     """Hold shape and element type, which determine whether one call's output can be the next one's input."""
 
     shape: Shape
@@ -55,8 +53,7 @@ class TensorType:
         return prod(self.shape) * ELEMENT_BYTES[self.dtype]
 
 
-@dataclass(frozen=True)
-class CallTensors:
+class CallTensors(NamedTuple):
     """Hold the tensors that a call reads, and the one that it writes."""
 
     inputs: tuple[TensorType, ...]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache, lru_cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -152,8 +152,7 @@ class Classified:
     durationless: int
 
 
-@dataclass(frozen=True)
-class TraceDocument:
+class TraceDocument(NamedTuple):
     """Hold a file: its header, its classified events, and problems with its content.
 
     ``profiler`` names the program that wrote it, if it is not PyTorch Profiler.

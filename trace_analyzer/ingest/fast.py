@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
@@ -55,8 +55,7 @@ _TEXTS = tuple(
 _KINDS = classify.HOST_KINDS | classify.DEVICE_KINDS | classify.FLOW_KINDS | {"cpu_instant_event": "memory"}
 
 
-@dataclass(frozen=True)
-class _Route:
+class _Route(NamedTuple):
     """Map events of some categories and one of two phases to their columns and to the function that classifies them."""
 
     categories: tuple[str, ...]
@@ -93,8 +92,7 @@ _ROUTES = (
 _ANY = _Route((), "", (*FIELDS, *ARGUMENTS), None)
 
 
-@dataclass(frozen=True)
-class Scanned:
+class Scanned(NamedTuple):
     """Hold the events of the fast reader, and the rest of the document, which is small in a sound file.
 
     ``rest`` is the document without ``cut_bytes`` of it, which contained ``event_count`` entries. ``replaced`` counts

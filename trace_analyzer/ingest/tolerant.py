@@ -7,7 +7,7 @@ mended. An invalid place costs only its event; reading resumes at the next compl
 import json
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from trace_analyzer.errors import NotATrace
 from trace_analyzer.ingest.raw import strict_decoder
@@ -177,8 +177,7 @@ TOO_DEEP = object()
 """Placeholder for an event with too much nesting to be read."""
 
 
-@dataclass(frozen=True)
-class Fault:
+class Fault(NamedTuple):
     """Locate invalid JSON (``at``) in a part of the text that was not read (``start`` to ``end``)."""
 
     at: int

@@ -6,8 +6,8 @@ Important texts are never cut, but wrapped. `trace_analyzer.render.terminal` wri
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import PurePath
+from typing import NamedTuple
 
 from trace_analyzer import units, vocabulary
 from trace_analyzer.render import phrasing, row_phrases
@@ -221,8 +221,7 @@ def _parts_bars(
     return _bars(title, detail, rows, width)
 
 
-@dataclass(frozen=True)
-class _Bar:
+class _Bar(NamedTuple):
     name: str
     style: str
     ratio: float

@@ -5,8 +5,7 @@ A resource limits a program where making it faster helps, which is not always th
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -96,8 +95,7 @@ CRITICAL_PATH_SECTION = Section(
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class ReplayedPath:
+class ReplayedPath(NamedTuple):
     """Hold the critical path of the unchanged replay (`path_of`), and its parts."""
 
     path: pl.DataFrame

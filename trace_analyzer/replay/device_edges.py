@@ -4,7 +4,7 @@ Functions return edges between points of the recording; ``starts[a]`` and ``ends
 """
 
 import itertools
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -60,8 +60,7 @@ Orders = list[tuple[Ints, Ints]]
 ENQUEUING = (LAUNCH, GRAPH, COPY, BLOCKING_COPY, SET)
 
 
-@dataclass(frozen=True)
-class Links:
+class Links(NamedTuple):
     """Hold edges of one kind: from point ``source`` to ``target``, ``weight`` ns, of which ``host`` is CPU time.
 
     ``ref`` is the activity or call that an edge belongs to.
@@ -75,8 +74,7 @@ class Links:
     inferred: Flags | None = None
 
 
-@dataclass(frozen=True)
-class DeviceLinks:
+class DeviceLinks(NamedTuple):
     """Hold the edges to starts of activities, and the unexplained delay of each start, ns."""
 
     latency: Links

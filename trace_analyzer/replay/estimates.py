@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from typing import NamedTuple
 
 import polars as pl
 
@@ -30,8 +31,7 @@ MAX_EVENTS = 2_000_000
 """
 
 
-@dataclass(frozen=True)
-class DeviceReplay:
+class DeviceReplay(NamedTuple):
     """Hold the replay of the judged device; ``reason`` is why it is missing.
 
     ``unlinked`` is why changes of CPU work have no predictions; ``barred`` returns why a change has none. ``outside_ns`` is

@@ -4,8 +4,9 @@ A point is the start or end of an activity, of a runtime call, or of a thread's 
 that every edge leads forward and one pass over the points replays the recording.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -94,8 +95,7 @@ class Graph:
         return times, binding
 
 
-@dataclass(frozen=True)
-class _Raw:
+class _Raw(NamedTuple):
     """Hold edges of one kind before points are sorted."""
 
     kind: int
@@ -308,8 +308,7 @@ def _on_binding(time: Ints, edges: tuple[Ints, Ints, Ints], weight: Ints, rest: 
     return on_edge
 
 
-@dataclass(frozen=True)
-class Anchors:
+class Anchors(NamedTuple):
     """Hold the points between which steps are measured: from the latest of one group to the latest of another."""
 
     points: Ints
@@ -327,8 +326,7 @@ class Anchors:
         return np.maximum.reduceat(times[self.points], self.groups)
 
 
-@dataclass(frozen=True)
-class Measure:
+class Measure(NamedTuple):
     """Hold the activities between which steps are measured: from the latest of one group to the latest of another.
 
     A group consists of activities' ends or, where a step starts with the recording, of its first activity's start.
@@ -428,11 +426,10 @@ def moved_recording(graph: Graph, times: Ints) -> Recording:
     thread, (at, until) = segments.thread[rows].astype(np.int64), (segments.start.copy(), segments.end.copy())
     moved = _mapped(np.append(thread, thread), np.append(at[rows], until[rows]), graph, times)
     at[rows], until[rows] = np.split(moved, 2)
-    return replace(
-        recorded,
-        activities=replace(activities, start=start, end=end),
-        calls=replace(calls, start=call_starts, end=call_ends),
-        segments=replace(segments, start=at, end=until),
+    return recorded._replace(
+        activities=activities._replace(start=start, end=end),
+        calls=calls._replace(start=call_starts, end=call_ends),
+        segments=segments._replace(start=at, end=until),
     )
 
 

@@ -1,6 +1,6 @@
 """Determine when a host thread continues: after waits for the device, for another thread, or for room in a queue."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -59,8 +59,7 @@ _CANDIDATES = 6
 _FAR = np.iinfo(np.int64).max // 4
 
 
-@dataclass(frozen=True)
-class Returns:
+class Returns(NamedTuple):
     """Hold edges from ends of activities to ends of waiting calls; ``base`` is each call's duration without waiting.
 
     Sources are activities, targets calls. ``rest`` is the unexplained time of each call. ``copies`` marks calls of
@@ -75,8 +74,7 @@ class Returns:
     rest: Ints
 
 
-@dataclass(frozen=True)
-class Silences:
+class Silences(NamedTuple):
     """Hold intervals without an event in which a thread may have slept; the outermost lack a start or an end."""
 
     thread: Ints
@@ -84,8 +82,7 @@ class Silences:
     end: Ints
 
 
-@dataclass(frozen=True)
-class Resumes:
+class Resumes(NamedTuple):
     """Hold why silent threads continued: ``silence`` ended ``lag`` ns after a ``release``.
 
     A release is the start of another silence, or the end of an activity.
@@ -96,8 +93,7 @@ class Resumes:
     lag: Ints
 
 
-@dataclass(frozen=True)
-class Room:
+class Room(NamedTuple):
     """Hold launch calls that waited, or could wait, for room in a queue, and the activities whose start made room.
 
     ``hidden`` marks those that did not wait; ``base`` is a call's duration without waiting.

@@ -1,8 +1,8 @@
 """Read a replay's input from a trace into NumPy columns: activities, runtime calls, host threads and steps."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -73,8 +73,7 @@ class Analysed(Protocol):
         """Return the figures of devices."""
 
 
-@dataclass(frozen=True)
-class Activities:
+class Activities(NamedTuple):
     """Hold device activities in order of start; ``call`` is a row of `Calls` or -1, ``track`` numbers its stream."""
 
     start: Ints
@@ -88,8 +87,7 @@ class Activities:
     step: Ints
 
 
-@dataclass(frozen=True)
-class Calls:
+class Calls(NamedTuple):
     """Hold outermost runtime calls by thread and start; ``name`` numbers the name, ``event`` is the host event."""
 
     start: Ints
@@ -103,8 +101,7 @@ class Calls:
     event: Ints
 
 
-@dataclass(frozen=True)
-class Segments:
+class Segments(NamedTuple):
     """Hold disjoint ordered intervals of host threads with the kind of work; ``busy`` where silence is work."""
 
     thread: npt.NDArray[np.int32]
@@ -128,8 +125,7 @@ class Steps:
     steady: Flags
 
 
-@dataclass(frozen=True)
-class Recording:
+class Recording(NamedTuple):
     """Hold all columns of a recording.
 
     ``tracks`` has device and stream of each track, ``processes`` that of each thread.
@@ -166,7 +162,7 @@ def recording(report: Analysed, device: int) -> Recording:
     steps = _steps(tables["steps"], device)
     tracks_of = {(int(d), int(s)): number for number, (d, s) in enumerate(tracks)}
     calls = _with_streams(calls, events, call_of_event, tables["sync_events"], tracks_of)
-    stepped = replace(activities, step=_steps_of(activities, calls, steps, tables["steps"], device))
+    stepped = activities._replace(step=_steps_of(activities, calls, steps, tables["steps"], device))
     segments = _computing(_segments(events, kinds), tables["activities"].get_column("operator_id"))
     return Recording(stepped, calls, segments, steps, tracks, processes, device)
 
@@ -365,7 +361,7 @@ def _with_streams(
             awaits[call] = -1 if awaited is None or awaited < 0 else -2 - awaited
         else:
             awaits[call] = track
-    return replace(calls, waiting=waiting, awaits=awaits)
+    return calls._replace(waiting=waiting, awaits=awaits)
 
 
 def _steps(table: pl.DataFrame, device: int) -> Steps:
@@ -430,4 +426,4 @@ def _computing(segments: Segments, launching: pl.Series) -> Segments:
     launches = column(segments.event[rows].astype(np.int64)).is_in(launching.drop_nulls().cast(pl.Int64).implode())
     part = segments.part.copy()
     part[rows[~launches.to_numpy().astype(bool)]] = COMPUTING
-    return replace(segments, part=part)
+    return segments._replace(part=part)

@@ -1,7 +1,6 @@
 """Decide what limits the verdict's window from its partition, with evidence and confidence."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -61,14 +60,14 @@ def verdict(findings: Findings, levers: Levers = NO_LEVERS) -> Verdict:
     Where the step without the profiler was measured, the verdict is on the program without it.
     """
     traced, device = findings.parts_ns, findings.device.report
-    levers = replace(levers, loading_behind_waits_ns=findings.loading_behind_waits_ns)
+    levers = levers._replace(loading_behind_waits_ns=findings.loading_behind_waits_ns)
     if (withheld := withheld_inputs(findings, "the window")) is not None:
         return _without_inputs(findings, *withheld)
     unbiased = debiased(traced, findings.recording, findings.cold_gap_ns, levers)
     of = None
     if unbiased is not None and is_measured(recording := findings.recording):
-        without = replace(recording, taken_ns={}, least_ns={})
-        findings = replace(findings, parts_ns=judged_parts(traced, recording), recording=without)
+        without = recording._replace(taken_ns={}, least_ns={})
+        findings = findings._replace(parts_ns=judged_parts(traced, recording), recording=without)
         if unbiased.removed_ns and findings.window.steps:
             of = f"the {findings.window.steps_noun} without the profiler"
     parts, window = findings.parts_ns, sum(findings.parts_ns.values())

@@ -6,8 +6,8 @@ each such doubt, and all combinations are judged.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,8 +54,7 @@ OF_HOST: Mapping[Resource, tuple[str, ...]] = {
 """Kinds of the host's work: causes of idle time, which label edges of the replay too."""
 
 
-@dataclass(frozen=True)
-class Levers:
+class Levers(NamedTuple):
     """Hold the levers, the largest saving first, and what the step saves per ns of each regime's time in the window.
 
     ``host`` are those of the host's work. Without a replay there are none, and shares of time decide. Loading then counts
@@ -75,8 +74,7 @@ class Levers:
 NO_LEVERS = Levers()
 
 
-@dataclass(frozen=True)
-class Judgement:
+class Judgement(NamedTuple):
     """Hold the regime, runner-up, cause and time per regime of a partition, and the levers that decided."""
 
     regime: Regime
@@ -395,8 +393,7 @@ _WAITING_WINS = (0.45, t.WAITING_WINS_RATIO, 0.8)
 """Plausible values of that rule: a kernel regime rarely loses less than a fifth or more than half of its time."""
 
 
-@dataclass(frozen=True)
-class Doubt:
+class Doubt(NamedTuple):
     """Hold what the trace leaves open: ``moves`` has a row per equally likely world, with the ns it adds to each regime."""
 
     words: str

@@ -7,7 +7,7 @@ is read once with its stored size, and every output is written once. There is on
 shared code.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from trace_analyzer.analyses.work import attention, convolutions, elementwise, matmuls, movement, quantized, rows
 from trace_analyzer.analyses.work.calls import Formula, Malformed, Record, Unrecorded, Work, call_of
@@ -18,8 +18,7 @@ FORMULAS: dict[str, Formula] = {**elementwise.FORMULAS, **movement.FORMULAS, **r
 _PREFIXES: dict[str, Formula] = {elementwise.TRITON: elementwise.triton, **movement.PREFIXES}
 
 
-@dataclass(frozen=True)
-class WorkResult:
+class WorkResult(NamedTuple):
     """Hold the work of a call, or None and, where the record itself is invalid, its problem."""
 
     work: Work | None

@@ -26,8 +26,7 @@ class Malformed(Exception):
     """Signal that the recorded arguments are impossible for this operator; the message names the kind of problem."""
 
 
-@dataclass(frozen=True)
-class Dtype:
+class Dtype(NamedTuple):
     """Hold an element type: its size, its arithmetic (by the device catalogue) and its rank in type promotion."""
 
     bytes: float
@@ -135,8 +134,7 @@ class Work:
     queries: int | None = field(default=None, compare=False)
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """Hold an operator call: for each argument a tensor, a tuple of tensors, a concrete value, or None where unknown.
 
     ``valued`` is true where the trace records values: only then, None is an omitted optional argument. ``outer`` is the

@@ -1,10 +1,9 @@
 """Count the pairs of query and key that a mask of attention leaves, and the keys that it reads."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Mask:
+class Mask(NamedTuple):
     """Hold which keys a query sees: at most ``left`` before and ``right`` after its own position; None is all.
 
     ``from_end`` aligns the last query with the last key (flash-attn), else the first with the first (PyTorch).

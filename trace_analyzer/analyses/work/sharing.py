@@ -1,6 +1,6 @@
 """Share the work of operator calls among their kernels."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import polars as pl
 
@@ -49,8 +49,7 @@ def list_element_bytes(name: str = "name") -> pl.Expr:
     )
 
 
-@dataclass(frozen=True)
-class LaunchedWork:
+class LaunchedWork(NamedTuple):
     """Hold kernels with the arithmetic in their names, and the shares of work of those launched one by one.
 
     ``kernels`` has the columns `_KERNEL` and those of `trace_analyzer.catalog.kernels`, ``shares`` has activity_id

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 from polars import selectors as cs
@@ -45,8 +45,7 @@ LONG_NAMES = ("name", "frame", "module")
 _FRAME = re.compile(r"(?:.*[/\\\\])?([^/\\\\]+\(\d+\)): (.+)")
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """Hold a place on the timeline to which a click leads."""
 
     start_ns: int

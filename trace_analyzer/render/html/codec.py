@@ -17,12 +17,11 @@ import json
 import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,8 +34,7 @@ _RAW_DEFLATE = -15
 _LARGEST = 2**53 - 1  # Number.MAX_SAFE_INTEGER
 
 
-@dataclass(frozen=True)
-class EncodedColumn:
+class EncodedColumn(NamedTuple):
     """Hold an integer column and its decoding: ``encoding`` is plain, delta or text.
 
     Delta columns have zigzag-encoded differences to the previous value; text columns have indices into ``values``.

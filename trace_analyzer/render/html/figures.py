@@ -6,8 +6,7 @@ depend on the number of events.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +25,7 @@ _BOX = ("left", "right", "bottom", "top")
 _ENDS = ("x0", "y0", "x1", "y1")
 
 
-@dataclass(frozen=True)
-class Drawing:
+class Drawing(NamedTuple):
     """Hold a chart with its plot as Bokeh's document JSON; ``legend`` is names with the CSS variables of their colours."""
 
     chart: Chart

@@ -7,7 +7,8 @@ file must be small, Python frames are left out first, then details of events, th
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +32,7 @@ from trace_analyzer.render.names import distinguishing_arguments, frame_label, s
 from trace_analyzer.report import Report
 
 
-@dataclass(frozen=True)
-class Thinning:
+class Thinning(NamedTuple):
     """Hold the shares of Python frames and of other host events to keep (the longest), and whether to keep details."""
 
     python_ratio: float = 1.0
@@ -101,8 +101,7 @@ class Track:
     rows: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True)
-class Curve:
+class Curve(NamedTuple):
     """Hold a step function over time: ``place`` is the device or the CPU."""
 
     kind: str
@@ -110,8 +109,7 @@ class Curve:
     steps: pl.DataFrame
 
 
-@dataclass(frozen=True)
-class TimelineColumns:
+class TimelineColumns(NamedTuple):
     """Hold the content of the timeline: tracks from top to bottom, their events, and the curves below.
 
     ``events`` has name, kind, start, duration, and the gap to the row's previous event. ``link`` is the index of the
@@ -138,8 +136,7 @@ class TimelineColumns:
         return tuple(dict.fromkeys(curve.kind for curve in self.curves))
 
 
-@dataclass(frozen=True)
-class AdviceMembers:
+class AdviceMembers(NamedTuple):
     """Hold the intervals that an advice concerns: place (``GPU 0``), start_ns, end_ns; the longest of ``total``."""
 
     advice: str
@@ -155,7 +152,7 @@ def timeline_columns(report: Report, thinning: Thinning = EVERYTHING) -> Timelin
     host_events, left_out = kept(report, thinning)
     shown, more = _busiest(track_events(report, host_events))
     left_out += more
-    laid = [replace(track, events=in_rows(track.events)) for track in shown]
+    laid = [track._replace(events=in_rows(track.events)) for track in shown]
     stored = sorted(range(len(laid)), key=lambda place: _storage_order(laid[place]))
     events = _empty_events() if not laid else pl.concat([laid[place].events for place in stored], how="diagonal")
     firsts = dict(zip(stored, np.cumsum([0, *(laid[place].events.height for place in stored)]).tolist(), strict=False))

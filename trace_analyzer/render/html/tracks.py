@@ -4,7 +4,7 @@ Python frames have the colour of their package, the program's own files first.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +22,7 @@ PLAIN = "python"
 """Kind of all other frames."""
 
 
-@dataclass(frozen=True)
-class Packages:
+class Packages(NamedTuple):
     """Hold the kind of each Python frame by name, the package of each kind, and the kinds of the program's own code."""
 
     kinds: pl.DataFrame
@@ -80,8 +79,7 @@ IS_MODULE = (pl.col("kind") == "python") & pl.col("name").str.starts_with(MODULE
 _EVENT = ("name", "start_ns", "duration_ns")
 
 
-@dataclass(frozen=True)
-class TrackEvents:
+class TrackEvents(NamedTuple):
     """Hold a track and its events by start, the enclosing one first: name, kind, start and duration.
 
     Activities and idle time also have ``link_id`` (the host event that launched or explains them), host events

@@ -5,9 +5,9 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import PurePath
+from typing import NamedTuple
 
 import polars as pl
 from jinja2.utils import htmlsafe_json_dumps
@@ -51,8 +51,7 @@ from trace_analyzer.vocabulary import PARTS, WORK, Term, check_label, part_term
 GRAVITY: tuple[CheckStatus, ...] = ("ok", "warn", "fail")
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(NamedTuple):
     """Hold one part of a partition; ``span`` is its longest interval."""
 
     key: str
@@ -62,8 +61,7 @@ class Share:
     span: cells.Span | None = None
 
 
-@dataclass(frozen=True)
-class Fact:
+class Fact(NamedTuple):
     """Hold a measured value with its name and its relevance."""
 
     name: str
@@ -71,8 +69,7 @@ class Fact:
     why: str = ""
 
 
-@dataclass(frozen=True)
-class CheckRow:
+class CheckRow(NamedTuple):
     """Hold a check of the trace; ``withheld`` names the metrics that its failure suppresses."""
 
     status: CheckStatus
@@ -83,8 +80,7 @@ class CheckRow:
     withheld: str
 
 
-@dataclass(frozen=True)
-class StepRow:
+class StepRow(NamedTuple):
     """Hold one step on the strip; ``ratio`` is its share of the strip's length."""
 
     step: StepReport
@@ -92,8 +88,7 @@ class StepRow:
     ratio: float
 
 
-@dataclass(frozen=True)
-class View:
+class View(NamedTuple):
     """Hold the sections of the page that depend on more than one field of the report."""
 
     title: str
