@@ -14,7 +14,9 @@ from simulator import Kernel, Simulation
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.replay import refusals, weights
 from trace_analyzer.replay.changes import Change, in_pieces
-from trace_analyzer.replay.graph import EXECUTION
+from trace_analyzer.replay.estimates import Estimates
+from trace_analyzer.replay.graph import EXECUTION, RETURN
+from trace_analyzer.replay.outcomes import Prediction
 from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.whatif import whatif
 from trace_analyzer.report.verdicts import is_saving_known
@@ -236,9 +238,9 @@ def test_overlap_at_best_is_not_worse_than_faster_links() -> None:
     assert replay.predict((Change("overlap"),)).low_ns <= faster.step_ns
 
 
-@pytest.mark.parametrize("reached", [1.0, 0.5])
+@pytest.mark.parametrize("reached", [1.0, 0.5, 0.05])
 def test_a_narrower_type_reaches_what_matmuls_reach_here(reached: float) -> None:
-    """FP32 products at half of their roof are at half of TF32's, and at all of it at best."""
+    """FP32 products at half of their roof are at half of TF32's, and at all of it at best; a tenth is the least."""
     simulation = Simulation(header={"record_shapes": 1}, seed=1)
     main, stream = simulation.thread(), simulation.stream()
     torch = Eager(simulation, main, stream, FP32)
@@ -251,8 +253,44 @@ def test_a_narrower_type_reaches_what_matmuls_reach_here(reached: float) -> None
 
     replay = Replay.of(analyze(steps(simulation, main, step).json().encode(), device=0), 0)
     predicted, now = replay.predict((Change("tf32"),)), replay.identity.step_ns
-    assert predicted.step_ns == pytest.approx(now * 19.5 / 156, rel=0.1)
+    assert predicted.step_ns == pytest.approx(now * 19.5 / 156 * min(1, 10 * reached), rel=0.1)
     assert predicted.low_ns <= now * 19.5 / 156 * reached * 1.1
+
+
+def test_what_is_in_fp32_beside_products_in_16_bits_stays() -> None:
+    """Autocast leaves it so on purpose."""
+    rows = [
+        [op("aten::mm", 2_000 * n, 30, **{"Input Dims": [[4_096, 4_096]] * 2, "Input type": ["c10::BFloat16"] * 2}),
+         launched("ampere_bf16_s16816gemm_bf16_128x256_tn", 2_000 * n + 5, 2_000 * n + 15, 900, 2 * n + 1),
+         op("aten::add", 2_000 * n + 50, 30, **{"Input Dims": [[4_096, 4_096]] * 2, "Input type": ["float"] * 2}),
+         launched("void at::native::vectorized_elementwise_kernel<4, Add<float>, x>(int)", 2_000 * n + 55, 2_000 * n + 920, 110, 2 * n + 2)]
+        for n in range(30)
+    ]  # fmt: skip
+    with pytest.raises(weights.NothingToChange, match="no kernel is known to compute in FP32"):
+        Replay.of(analysed(rows), 0).predict((Change("bf16"),))
+
+
+def test_what_is_behind_a_copy_waits_for_it_only_where_it_is_pageable() -> None:
+    """A synchronize right behind the copy is that of ``to()`` without ``non_blocking``; one behind a kernel stays."""
+    rows = [
+        [call("cudaMemcpyAsync", 1_000 * n, 10, correlation=3 * n + 1), copy("HtoD (Pageable -> Device)", 1_000 * n + 12, 300, correlation=3 * n + 1),
+         call("cudaStreamSynchronize", 1_000 * n + 12, 305), launched("k", 1_000 * n + 330, 1_000 * n + 340, 400, 3 * n + 2),
+         call("cudaStreamSynchronize", 1_000 * n + 345, 400)]
+        for n in range(30)
+    ]  # fmt: skip
+    replay = Replay.of(analysed(rows), 0)
+    then = replay.weights((Change("pinned"),))
+    waits = replay.graph.kind == RETURN
+    assert (waits.sum(), then.removed.sum()) == (60, 30)
+    assert then.removed[waits].sum() == 30
+
+
+@pytest.mark.parametrize(("step_ns", "estimated"), [(99.0, False), (97.0, True)])
+def test_a_cold_start_has_no_estimate_that_reads_as_no_gain(step_ns: float, estimated: bool) -> None:
+    change, then = Change("warm"), Prediction(step_ns, 90, 100)
+    known = Estimates(0, now_ns=100, predictions={"warm": (change, then), "graphs": (Change("graphs"), then)})
+    assert (known.of(change) is not None) == estimated
+    assert known.of(Change("graphs")) is not None
 
 
 def test_a_faster_device_stays_above_the_cpu_s_floor() -> None:
@@ -265,6 +303,20 @@ def test_a_faster_device_stays_above_the_cpu_s_floor() -> None:
     replay = Replay.of(LazyReport.on(steps(simulation, main, step).json().encode(), device=0), 0)
     for target in ("gpu", "matmul"):
         assert replay.predict((Change("speedup", {"target": target, "factor": inf}),)).step_ns >= replay.floors[0]
+
+
+@pytest.mark.parametrize("factor", [1.5, 4.0, inf])
+def test_what_is_faster_makes_no_step_longer_whose_begin_moves_more_than_its_end(factor: float) -> None:
+    """The step before the first measured one ends with a long collective, and the CPU limits the others."""
+    steps_ = [
+        [annotation(f"ProfilerStep#{n}", 1_000 * n, 999),
+         *(launched("k", 1_000 * n + 90 * i, 1_000 * n + 90 * i + 5, 5, 100 * n + i + 1) for i in range(10)),
+         launched("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 1_000 * n + 905, 1_000 * n + 910, 30 if n else 300, 100 * n + 99)]
+        for n in range(7)
+    ]  # fmt: skip
+    replay, change = Replay.of(analysed(steps_), 0), Change("speedup", {"target": "communication", "factor": factor})
+    assert replay.outcome((change,)).step_ns > 1.01 * replay.identity.step_ns
+    assert replay.predict((change,)).step_ns <= replay.identity.step_ns
 
 
 @pytest.mark.parametrize(

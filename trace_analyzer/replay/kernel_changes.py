@@ -21,7 +21,7 @@ from trace_analyzer.replay.weights import (
     scale_activities,
     scale_host,
 )
-from trace_analyzer.thresholds import GOOD_ROOF_RATIO, SMALL_MESSAGE_BYTES
+from trace_analyzer.thresholds import SMALL_MESSAGE_BYTES
 from trace_analyzer.units import count, size
 
 FIXED_KERNEL_NS = 2_000
@@ -314,7 +314,7 @@ def _reached(scene: Scene, targets: list[str]) -> float:
         ran, roof = (float(own.get_column(name).sum() or 0) for name in ("duration_ns", "roof_ns"))
         if ran:
             return min(max(roof / ran, _LEAST_REACHED), 1.0)
-    return GOOD_ROOF_RATIO
+    return 1.0
 
 
 _LEAST_REACHED = 0.1
