@@ -145,10 +145,13 @@ def check_estimates(document: dict[str, Any]) -> None:
         name, target = scenario["name"], scenario["options"].get("target")
         assert scenario["step_ns"] <= longest
         assert scenario["high_ns"] <= longest or name == "prefetch", "a change that only removes time"
+        floor = 0
         if name in _OF_DEVICE or target not in (None, "cpu"):
-            assert scenario["step_ns"] >= floors["cpu_ns"] - 1
+            floor = floors["cpu_ns"]
         if name in _OF_CPU or target == "cpu":
-            assert scenario["step_ns"] >= floors["device_ns"] - 1
+            floor = floors["device_ns"]
+        assert scenario["step_ns"] >= floor - 1
+        assert name == "fuse" or scenario["low_ns"] >= 0.98 * floor - 1
         assert scenario["is_known"] == verdicts.is_saving_known(
             now, *(scenario[key] for key in ("step_ns", "low_ns", "high_ns"))
         )

@@ -319,6 +319,18 @@ def test_what_is_faster_makes_no_step_longer_whose_begin_moves_more_than_its_end
     assert replay.predict((change,)).step_ns <= replay.identity.step_ns
 
 
+def test_an_estimate_ends_at_the_floor_though_the_device_catches_up_within_the_recording() -> None:
+    """A device that is behind when the steps begin catches up once: a long recording would take no less than the CPU."""
+    name = "void at::native::vectorized_elementwise_kernel<4, Add, x>(int)"
+    rows = [[annotation("ProfilerStep#0", 0, 999), launched("ampere_sgemm_128x64_tn", 5, 10, 1_300, 1)]]
+    for n in range(1, 7):
+        rows.append([annotation(f"ProfilerStep#{n}", 1_000 * n, 999)])
+        rows += [[launched(name, 1_000 * n + 100 * i, 990 * n + 330 + 99 * i, 98, 100 * n + i)] for i in range(10)]
+    replay, change = Replay.of(analysed(rows), 0), Change("speedup", {"target": "pointwise", "factor": inf})
+    assert replay.outcome((change,)).step_ns < 0.97 * replay.floors[0]
+    assert replay.predict((change,)).low_ns >= 0.98 * replay.floors[0]
+
+
 @pytest.mark.parametrize(
     ("step", "low", "high", "known"),
     [

@@ -211,7 +211,7 @@ class Replay:
         # At its best, the error is the same share of the step.
         low, high = (max(best * (1 - half / step), 0.0) if step else 0.0), worst + half
         if only_removes(changes):
-            if outcome.step_ns >= step:  # else the change has an effect on the other side, too
+            if not any(change.name == "fuse" for change in changes):  # which spares launches on the other side, too
                 low = max(low, (1 - MIN_HALF_WIDTH) * self._floor_of(changes))
             low = max(low, least - max(error * step, TYPICAL_ERROR * (now - least)))
             is_slower = any(change.name == "prefetch" for change in changes)
