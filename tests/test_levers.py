@@ -118,6 +118,16 @@ def test_time_between_operators_is_python_only_where_frames_were_recorded() -> N
     assert "python" not in bare.tables["critical_path_parts"].get_column("name").to_list()
 
 
+def test_steps_have_the_verdict_of_their_window() -> None:
+    """The device is busy for most of each step, and waits for the CPU all the same."""
+    report = program(45)
+    judged = report.verdict
+    assert (judged.regime, judged.shares and judged.shares.memory > 0.8) == ("overhead-bound", True)
+    steady = [(step.regime, step.cause) for step in report.steps if step.steady]
+    assert steady == [(judged.regime, judged.cause)] * len(steady)
+    assert steady
+
+
 @pytest.mark.parametrize(("recorded_us", "true_us"), [(100, 30), (120, 60)])
 def test_a_measured_step_gives_the_answers_of_the_program_without_the_profiler(recorded_us: int, true_us: int) -> None:
     """The same program, with recording that makes each launch take longer, and without it: first another regime, then not."""

@@ -170,7 +170,7 @@ def test_a_step_has_the_regime_of_its_own_partition() -> None:
         annotation("ProfilerStep#9", 3_000, 900),
         *(launched(GEMM, 3_000 + 80 * n, 3_010 + 80 * n, 4, 900 + n) for n in range(1, 9)),
     ]
-    report = analysed([step(n, 200 * n, busy=90) for n in range(4)], slow)
+    report = analysed([step(n, 200 * n, busy=100) for n in range(4)], slow)
     assert table(report, "index", "regime")[-2:] == [(3, "compute-bound"), (9, "overhead-bound")]
     assert [item.regime for item in report.steps] == report.tables["steps"].get_column("regime").to_list()
 
@@ -311,7 +311,7 @@ def test_a_step_that_did_little_is_an_outlier() -> None:
 
 
 def test_a_step_has_cause_and_runner_up() -> None:
-    events = [[annotation(f"ProfilerStep#{n}", 1_000 * n, 900), op("aten::mm", 1_000 * n, 500), launched(GEMM, 1_000 * n + 505, 1_000 * n + 515, 450, n + 1)] for n in range(4)]  # fmt: skip
+    events = [[annotation(f"ProfilerStep#{n}", 1_000 * n, 900), op("aten::mm", 1_000 * n, 500), launched(GEMM, 1_000 * n + 505, 1_000 * n + 515, 450, n + 1)] for n in range(3)]  # fmt: skip
     assert table(analysed(events), "regime", "cause", "runner_up")[2] == ("overhead-bound", "launch", "compute-bound")
 
 

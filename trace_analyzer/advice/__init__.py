@@ -79,9 +79,9 @@ def _within_floor(fix: Fix, opportunity: Opportunity, estimates: Estimates, cont
     if estimates.floors is None or not estimates.now_ns or not opportunity.is_saving or fix.last_resort:
         return opportunity
     if set(fix.regimes) <= set(KERNEL_REGIMES):
-        floor_ns, how = estimates.floors[0], "a device that takes no time saves, as the step waits for the CPU"
+        floor_ns, how = estimates.floors[0], "a device that takes no time saves, since the CPU is waited for"
     elif fix.regimes == ("overhead-bound",):
-        floor_ns, how = estimates.floors[1], "a CPU that takes no time saves, as the step waits for the device"
+        floor_ns, how = estimates.floors[1], "a CPU that takes no time saves, since the device is waited for"
     else:
         return opportunity
     most_ns = round((1 - floor_ns / estimates.now_ns) * context.window_ns)

@@ -11,6 +11,7 @@ from trace_analyzer.analyses.cpu import TINY, CpuRun
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.left_out import ns_in_windows
 from trace_analyzer.analyses.links import launching_calls
+from trace_analyzer.analyses.profiler_overhead import is_measured
 from trace_analyzer.analyses.roofline import bound_table
 from trace_analyzer.analyses.steps import STEPS
 from trace_analyzer.analysis import Value
@@ -24,6 +25,7 @@ from trace_analyzer.units import NS_PER_S, count, counted, duration, percent, vi
 from trace_analyzer.verdict.decide import confidence_of, headline_of, is_undecided, verdict, withheld_inputs
 from trace_analyzer.verdict.judge import (
     KERNEL_REGIMES,
+    NO_LEVERS,
     OF_HOST,
     OF_REGIME,
     Judgement,
@@ -253,17 +255,18 @@ class StepVerdict:
     unrecorded_regime: Regime | None = None
 
 
-def step_verdict(step: StepFindings) -> StepVerdict:
+def step_verdict(step: StepFindings, levers: Levers = NO_LEVERS) -> StepVerdict:
     """Judge one step: partition, window, cold start and profiler overhead are the step's, all else is the device's.
 
-    The confidence is low where the step alone is not enough for a verdict.
+    ``levers`` are those of the steps that it is one of. The confidence is low where the step alone is not enough for a
+    verdict.
     """
     findings = step.findings
     if (withheld := withheld_inputs(findings, "the step")) is not None:
         return StepVerdict(None, None, None, "low", withheld[0])
     cold, window = findings.cold_gap_ns, sum(findings.parts_ns.values())
-    levers = Levers(loading_behind_waits_ns=findings.loading_behind_waits_ns)
-    judgement = judge(findings.parts_ns, cold, levers)
+    levers = levers._replace(loading_behind_waits_ns=findings.loading_behind_waits_ns)
+    judgement = judge(findings.parts_ns, cold, NO_LEVERS if is_measured(findings.recording) else levers)
     if judgement is None:
         return StepVerdict(None, None, None, None, None, cold)
     unbiased = debiased(findings.parts_ns, findings.recording, cold, levers)
@@ -295,15 +298,25 @@ def _recording_sentence(unbiased: Debiased | None, judgement: Judgement, window:
     return f"{sentence}."
 
 
-def step_verdicts(step_findings: Sequence[StepFindings]) -> pl.DataFrame:
+def step_verdicts(
+    step_findings: Sequence[StepFindings], window_findings: Findings | None, levers: Levers
+) -> pl.DataFrame:
     """Return device, index and the fields of `StepVerdict` for the steps of each device."""
     rows = [
-        {"device": step.device, "index": step.index, **vars(step_verdict(step))}
+        {"device": step.device, "index": step.index, **vars(step_verdict(step, own))}
         for step in step_findings
+        for own in [_levers_of(step.findings, window_findings, levers)]
         if step.findings.parts_ns or step.findings.device.parts_withheld
     ]
     names = ("device", "index", *(field.name for field in fields(StepVerdict)))
     return pl.DataFrame(rows, schema={name: STEPS.schema[name] for name in names})
+
+
+def _levers_of(findings: Findings, judged: Findings | None, levers: Levers) -> Levers:
+    """Return the levers of the judged window for steps of it, so that all have one verdict; none for other steps."""
+    if judged is None or findings.device.report.index != judged.device.report.index:
+        return NO_LEVERS
+    return levers if {*findings.window.steps} & {*judged.window.steps} else NO_LEVERS
 
 
 _SCHEMA = {
@@ -314,18 +327,28 @@ _SCHEMA = {
 
 
 def serving_verdicts(
-    annotated_steps: pl.DataFrame, device_findings: Mapping[int, DeviceFindings], window_sources: WindowSources
+    annotated_steps: pl.DataFrame,
+    device_findings: Mapping[int, DeviceFindings],
+    window_sources: WindowSources,
+    window_findings: Findings | None,
+    levers: Levers,
 ) -> pl.DataFrame:
     """Return device, step_kind, regime, cause, runner_up, confidence and headline: the verdict on all steps of each kind."""
     rows = [
-        {"device": device, "step_kind": kind, **_judged(device_findings[device], steps, window_sources)}
+        {
+            "device": device,
+            "step_kind": kind,
+            **_judged(device_findings[device], steps, window_sources, window_findings, levers),
+        }
         for (device, kind), steps in annotated_steps.group_by("device", "step_kind", maintain_order=True)
         if device in device_findings
     ]
     return pl.DataFrame(rows, schema=_SCHEMA)
 
 
-def _judged(device: DeviceFindings, steps: pl.DataFrame, sources: WindowSources) -> dict[str, str | None]:
+def _judged(
+    device: DeviceFindings, steps: pl.DataFrame, sources: WindowSources, window: Findings | None, levers: Levers
+) -> dict[str, str | None]:
     spans = steps.select("device", "start_ns", "end_ns", pl.lit(0, dtype=pl.UInt32).alias("window"))
     sums = partition.part_sums(sources.busy_parts, sources.idle_causes, spans, ["device"]).select("part", "time_ns")
     findings = Findings(
@@ -338,14 +361,15 @@ def _judged(device: DeviceFindings, steps: pl.DataFrame, sources: WindowSources)
         bounds=bound_shares(bound_table(_started_in(sources.rated, steps))),
     )
     code, counts = int(steps.get_column("device").item(0)), steps.select(pl.col("activity_count", "busy_ns").sum())
-    verdict = step_verdict(StepFindings(findings, code, 0, *counts.row(0)))
+    own = _levers_of(findings, window, levers)
+    verdict = step_verdict(StepFindings(findings, code, 0, *counts.row(0)), own)
     judged = {name: getattr(verdict, name) for name in ("regime", "cause", "runner_up", "confidence")}
-    return judged | {"headline": _headline(findings, steps)}
+    return judged | {"headline": _headline(findings, steps, own)}
 
 
-def _headline(findings: Findings, steps: pl.DataFrame) -> str | None:
+def _headline(findings: Findings, steps: pl.DataFrame, levers: Levers) -> str | None:
     """Write what limits the steps of a kind, in one sentence; None where it is unknown."""
-    judgement = judge(findings.parts_ns, findings.cold_gap_ns)
+    judgement = judge(findings.parts_ns, findings.cold_gap_ns, levers)
     if judgement is None or withheld_inputs(findings, "the steps") is not None:
         return None
     of = "the step" if steps.height == 1 else f"its {count(steps.height)} steps"
