@@ -88,6 +88,11 @@ def test_print_is_the_summary() -> None:
     assert str(gpu_report()) + "\n" == gpu_report().summary()
 
 
+def test_a_misspelt_function_is_named() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'analyse'; did you mean analyze"):
+        ta.analyse  # noqa: B018
+
+
 def test_tables_are_listed_not_made() -> None:
     def make() -> None:
         pytest.fail("nobody asked for it")

@@ -98,7 +98,9 @@ def __getattr__(name: str) -> Any:
         from trace_analyzer.installation import tool_version
 
         return tool_version()
-    raise AttributeError(f"module 'trace_analyzer' has no attribute {name!r}")
+    from trace_analyzer.errors import did_you_mean
+
+    raise AttributeError(f"module 'trace_analyzer' has no attribute {name!r}{did_you_mean(name, __all__)}")
 
 
 def __dir__() -> list[str]:

@@ -78,7 +78,7 @@ def advice_lines(report: Report, width: int) -> list[Line]:
         :_TOP_ADVICE
     ]
     more = len(report.advice) - len(best)
-    rest = f"  the best {len(best)} of {len(report.advice)}, all: -v" if more > 0 else ""
+    rest = f"  {len(best)} of {len(report.advice)}; -v shows all" if more > 0 else ""
     lines: list[Line] = [[("What to change", "title"), (rest, "dim")]]
     for rank, item in enumerate(best, 1):
         brings = phrasing.predicted_briefly(item) or row_phrases.saves_at_most(item)
