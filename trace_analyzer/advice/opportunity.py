@@ -11,7 +11,7 @@ from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analyses.causes import behind_waits
 from trace_analyzer.catalog.event_names import WITHIN_DEVICE, built_in_call, copy_direction, in_function
 from trace_analyzer.catalog.fixes import PROFILE
-from trace_analyzer.catalog.kernels import kernel_pattern
+from trace_analyzer.catalog.kernels import OWN_NAME, kernel_pattern
 from trace_analyzer.frames.intervals import clip, lookup_at, union
 from trace_analyzer.frames.lookups import as_strings, factorize, map_unique, sum_by_group
 from trace_analyzer.report import Advice
@@ -103,11 +103,9 @@ def in_a_step(context: AdviceContext, number: int, one: str, many: str | None = 
     return f"{'in a step, ' if steps > 1 else ''}{counted(number / steps, one, many)}"
 
 
-_SYMBOL = r"(?s)^(?:void )?(?:\w+::|\(anonymous namespace\)::)*(?:Kernel\d*<)?(\w+)[<(>].*"
-"""A kernel's C++ symbol; the group is its identifier, or that of the kernel in CUTLASS's entry point ``Kernel2<...>``."""
 _LONG = r"(?s)^(.{60}).{20,}(.{16})$"
 """A name that fills lines, as those of Tensile (600 characters); the groups are its ends, which hold what differs."""
-KERNEL = pl.col("name").cast(pl.String).str.replace(_SYMBOL, "$1").str.replace(_LONG, "$1…$2")
+KERNEL = pl.col("name").cast(pl.String).str.replace(OWN_NAME, "$1").str.replace(_LONG, "$1…$2")
 """Expression for a kernel's name without return type, namespaces, arguments and the middle of a long one; other names as they are."""
 
 

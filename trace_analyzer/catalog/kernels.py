@@ -156,6 +156,13 @@ def function_words(column: str) -> pl.Expr:
     )
 
 
+OWN_NAME = (
+    r"(?s)^(?:void |std::enable_if<.*?>::type )?(?:\w+::|\(anonymous namespace\)::|<unnamed>::)*?(?:Kernel\d*<)?"
+    r"((?:\w+::)?kernel|\w+)[<(>].*"
+)
+"""A kernel's C++ symbol; the group is its identifier, or that of the kernel in CUTLASS's entry point ``Kernel2<...>``."""
+
+
 def function_name(name: str) -> str:
     """Return a kernel's own identifier, without namespaces, template arguments and characters special to a shell.
 
@@ -163,10 +170,10 @@ def function_name(name: str) -> str:
     without an identifier stays.
     """
     if _MANGLED.fullmatch(name) and (words := _identifiers(name)):
-        kernels = (word for word in words if re.search("(?i)kernel", word) and not re.fullmatch(r"Kernel\d*", word))
+        kernels = (word for word in words if re.search(r"(?i)kernel(?!\d*$)|.kernel", word))
         return next(kernels, max(words, key=len))
-    head = re.sub(r"\(anonymous namespace\)|<unnamed>", "", name[:NAME_LIMIT])
-    own = re.search(r"(\w+)\s*$", re.split(r"[<(]", head, maxsplit=1)[0])
+    head = name[:NAME_LIMIT]
+    own = re.match(OWN_NAME, head) or re.search(r"(\w+)(?:\.kd)?\s*$", re.split(r"[<(]", head, maxsplit=1)[0])
     return own[1] if own else re.sub(r"\W+", "_", head)
 
 
