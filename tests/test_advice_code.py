@@ -220,11 +220,25 @@ def test_kernels_far_below_the_roof_are_findings_by_name(
     assert code in item.code
 
 
-@pytest.mark.parametrize(("operator", "is_own"), [("my_ops::product", True), ("aten::mm", False)])
-def test_a_matmul_of_unknown_work_is_compared_with_the_library_s(operator: str, is_own: bool) -> None:
-    work = [[op(operator, 20 * n, 15), launched("my_matmul", 20 * n + 5, 400 + 100 * n, 100, n + 1)] for n in range(12)]
-    (item,) = analysed(work).advice
-    assert (item.id, "torch.matmul(a, b)" in item.code) == ("less-work", is_own)
+@pytest.mark.parametrize(
+    ("operator", "name", "is_own"),
+    [
+        ("my_ops::product", "product_gemm", True),
+        ("MatmulFunction", "my_matmul", True),
+        (None, "matmul_kernel_0d1d2d", True),
+        (None, "ampere_sgemm_128x64_tn", False),
+        ("aten::mm", "my_matmul", False),
+        ("my_ops::w4a16_product", "my_matmul", False),
+        ("CompiledFunction", "my_matmul", False),
+    ],
+)
+def test_a_matmul_of_unknown_work_is_compared_with_the_library_s(operator: str | None, name: str, is_own: bool) -> None:
+    work = [[*([op(operator, 20 * n, 15)] if operator else []), launched(name, 20 * n + 5, 400 + 100 * n, 100, n + 1)]
+            for n in range(12)]  # fmt: skip
+    beside = [kernel("my_own_operator(int)", 1_700, 100)]
+    codes = {item.id: item.code for item in analysed(work, beside).advice}
+    assert ("torch.matmul(a, b)" in codes.get("custom-kernels", "")) == is_own
+    assert "torch.matmul(a, b)" not in codes.get("less-work", "")
 
 
 def test_a_tensor_that_the_cpu_makes_is_made_on_the_device() -> None:

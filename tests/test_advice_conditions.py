@@ -105,6 +105,17 @@ def test_layouts_of_both_libraries(name: str) -> None:
     assert "channels-last" not in saved(analysed(moves))
 
 
+@pytest.mark.parametrize("computes", [False, True])
+def test_copies_alone_are_no_graph(computes: bool) -> None:
+    work = [
+        [op("aten::to", t, 800), call("cudaMemcpyAsync", t + 800, 5, correlation=n + 1), copy("HtoD (Pinned -> Device)", t + 810, 90, correlation=n + 1)]
+        for n, t in enumerate(range(0, 12_000, 1_000))
+    ]  # fmt: skip
+    report = analysed(work, [launched("k", 12_800, 12_805, 90, 99)] if computes else [])
+    assert report.verdict.regime == "overhead-bound"
+    assert ("cuda-graphs" in saved(report)) == computes
+
+
 @pytest.mark.parametrize(
     ("silent_us", "asks", "replayed"), [(0, True, True), (1_500, True, False), (6_000, False, False)]
 )

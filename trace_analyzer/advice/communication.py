@@ -32,7 +32,7 @@ from trace_analyzer.advice.opportunity import (
     total,
     where_called,
 )
-from trace_analyzer.advice.window_context import COMPILED, AdviceContext
+from trace_analyzer.advice.window_context import BY_INDUCTOR, COMPILED, AdviceContext
 from trace_analyzer.analyses.communication import with_exposed
 from trace_analyzer.catalog.devices import interconnects_of
 from trace_analyzer.catalog.event_names import TO_HOST, TO_PEER, WITHIN_DEVICE, copy_direction
@@ -350,24 +350,36 @@ def device_copies(context: AdviceContext) -> Opportunity | None:
     )
 
 
+QUANTIZED = r"(?i)(?:[aefiptuw]|int|uint)[48](?:[^\d]|$)|^quant|[^n]quant|[^u]nquant|scaled|gptq|awq|marlin|machete|allspark|ggml"
+"""Names of operators and kernels whose operands have fewer bits than those of `torch.matmul`."""
+
+
 def custom_kernels(context: AdviceContext) -> Opportunity | None:
-    """Report kernels of no known library with unknown work, by name and time."""
-    unknown = context.within.activities.filter(
-        (pl.col("kind") == "kernel") & (pl.col("bucket") == "other") & pl.col("flop").is_null()
-    )
-    of_library = pl.col("name").str.contains(r"^(void )?(at::native|at_cuda_detail|cub::|thrust::)")
-    rows = where_called(unknown, ~pl.col("operator").str.starts_with("aten::").fill_null(False) & ~of_library)
+    """Report kernels of no known library with unknown work, by name and time, and own matmuls among them."""
+    kernels = context.within.activities.filter(pl.col("kind") == "kernel", pl.col("flop").is_null())
+    name, operator = pl.col("name"), pl.col("operator")
+    of_library = name.str.contains(r"^(void )?(at::native|at_cuda_detail|cub::|thrust::)")
+    is_custom = ~operator.str.starts_with("aten::").fill_null(False) & ~of_library
+    called = pl.coalesce("operator", "name")
+    is_own = ~pl.any_horizontal(called.str.contains(QUANTIZED), called.str.contains(BY_INDUCTOR))
+    # Libraries call theirs gemm: one without an operator may be theirs.
+    is_own &= operator.is_not_null() | name.str.contains("(?i)matmul")
+    is_matmul = pl.col("bucket") == "matmul"
+    matmuls = where_called(kernels.filter(is_matmul, pl.col("dtype").is_null()), is_custom & is_own)
+    rows = pl.concat([where_called(kernels.filter(pl.col("bucket") == "other"), is_custom), matmuls])
     least_ns = thresholds.CUSTOM_KERNEL_RATIO * context.window_ns
     long_ = rows.group_by("name").agg(pl.col("duration_ns").sum()).filter(pl.col("duration_ns") >= least_ns)
     names = [
         str(name) for name in long_.sort("duration_ns", "name", descending=[True, False]).get_column("name").to_list()
     ]
     rows = rows.filter(pl.col("name").cast(pl.String).is_in(names))
-    return kernel_opportunity(
+    opportunity = kernel_opportunity(
         context,
         rows,
         pl.col("duration_ns"),
-        "all time of these kernels: their least possible time is unknown",
+        "no figure: the least possible time of these kernels is unknown",
         f"{', '.join(map(function_name, names[:3]))}: kernels whose work the trace does not record",
         **profiled(context, names[0] if names else ""),
     )
+    is_product = not rows.filter(is_matmul, pl.col("name").cast(pl.String) == (names[0] if names else "")).is_empty()
+    return opportunity and replace(opportunity, is_saving=False, case="own matmul" if is_product else "")

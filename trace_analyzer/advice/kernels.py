@@ -8,7 +8,7 @@ from math import prod
 import polars as pl
 
 from trace_analyzer import thresholds
-from trace_analyzer.advice.communication import runs_in_16_bits
+from trace_analyzer.advice.communication import QUANTIZED, runs_in_16_bits
 from trace_analyzer.advice.opportunity import (
     Opportunity,
     in_a_step,
@@ -358,17 +358,13 @@ def inefficient_kernels(context: AdviceContext) -> Opportunity | None:
     is_aten = (operator or "aten::").startswith("aten::")
     case = "" if bucket in _GENERATED else "experts" if name.startswith("fused_moe_kernel") else "custom"
     if bucket == "matmul" and not is_aten:
-        case = "own matmul" if dtype in _PLAIN and not _QUANTIZED.search(operator) else "custom"
+        case = "own matmul" if dtype in _PLAIN and not re.search(QUANTIZED, operator) else "custom"
     elif operator and is_aten and bucket in ("attention", "convolution"):
         case = _attention_case(context, longest) or case if bucket == "attention" else bucket
     return opportunity and replace(opportunity, case=case)
 
 
 _PLAIN = ("bf16", "fp16", "fp32", "tf32")
-_QUANTIZED = re.compile(
-    r"(?i)(?:[aefiptuw]|int|uint)[48](?!\d)|(?<!un)quant|scaled|gptq|awq|marlin|machete|allspark|ggml"
-)
-"""Names of operators whose operands have fewer bits than those of `torch.matmul`."""
 
 
 def _reaching(rows: pl.DataFrame) -> str:
@@ -486,9 +482,6 @@ def less_work(context: AdviceContext) -> Opportunity | None:
     )
     known = heavy.drop_nulls("roof_ns")
     reached = total(heavy, "roof_ns") / max(1, total(known, "duration_ns"))
-    is_aten = pl.col("operator").cast(pl.String).str.starts_with("aten::").fill_null(False)
-    is_own = (pl.col("bucket") == "matmul") & pl.col("dtype").is_null() & pl.col("roof_ns").is_null() & ~is_aten
-    own = heavy.sort("duration_ns", "name").tail(1).filter(is_own)
     opportunity = kernel_opportunity(
         context,
         heavy,
@@ -497,4 +490,4 @@ def less_work(context: AdviceContext) -> Opportunity | None:
         f"{in_a_step(context, heavy.height, 'kernel is limited', 'kernels are limited')} by arithmetic: {_reaching(heavy)}",
         reached=f": kernels reach {percent(reached)} of the roof" if known.height else "",
     )
-    return opportunity and replace(opportunity, is_saving=False, case="own matmul" if own.height else "")
+    return opportunity and replace(opportunity, is_saving=False)

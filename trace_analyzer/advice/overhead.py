@@ -84,6 +84,8 @@ def cuda_graphs(context: AdviceContext) -> Opportunity | None:
     idle = context.launching_idle
     if _is_cold(context) or total(idle, length_ns()) < worth_ns(context):
         return None
+    if not (context.within.activities.get_column("kind") == "kernel").any():
+        return None
     if _replayed_ratio(context) > thresholds.REPLAYED_RATIO:
         return None
     if is_in_pieces(context) and total(_after_waits(context), length_ns()):
