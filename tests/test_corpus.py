@@ -11,7 +11,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from conftest import CORPUS, corpus_rows
+from conftest import CORPUS, SAMPLES, corpus_rows
 from program_laws import check_estimates, check_regime
 from test_advice_code import check_code
 from test_advice_laws import bounds_hold, counted_once, order_holds
@@ -141,6 +141,19 @@ def test_where_stacks_are_recorded_little_of_the_host_s_time_is_unnamed(file: st
 @every_file
 def test_code_contradicts_nothing_of_the_trace(file: str, corpus_report: Reports) -> None:
     check_code(corpus_report(file), gzip.decompress((CORPUS / file).read_bytes()).decode(errors="replace"))
+
+
+BESIDE = [*(path for folder in ("cases", "pairs", "truth") for path in (CORPUS.parent / folder).rglob("*.json.gz")), *SAMPLES.glob("*.json.gz")]  # fmt: skip
+"""Traces beside the corpus: small ones made after reports, recordings of known truth, samples."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted(BESIDE), ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_advice_s_laws_hold_beside_the_corpus(path: Path) -> None:
+    report = analyze(path)
+    for law in (bounds_hold, order_holds, counted_once) if report.verdict.status == "ok" else ():
+        law(report)
+    check_code(report, gzip.decompress(path.read_bytes()).decode(errors="replace"))
 
 
 @every_file

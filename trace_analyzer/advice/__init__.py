@@ -75,7 +75,10 @@ def opportunities(
 
 
 def _within_floor(fix: Fix, opportunity: Opportunity, estimates: Estimates, context: AdviceContext) -> Opportunity:
-    """Return the opportunity of a fix for kernels, or for the host, with the bound that an infinitely fast one sets."""
+    """Return the opportunity of a fix for kernels, or for the host, with the bound that an infinitely fast one sets.
+
+    An estimate may go beyond: fused kernels spare the CPU their launches.
+    """
     if estimates.floors is None or not estimates.now_ns or not opportunity.is_saving or fix.last_resort:
         return opportunity
     if set(fix.regimes) <= set(KERNEL_REGIMES):
@@ -84,10 +87,12 @@ def _within_floor(fix: Fix, opportunity: Opportunity, estimates: Estimates, cont
         floor_ns, how = estimates.floors[1], "a CPU that takes no time saves, since the device is waited for"
     else:
         return opportunity
+    predicted = _predicted(fix, opportunity, estimates, context)
     most_ns = round((1 - floor_ns / estimates.now_ns) * context.window_ns)
+    most_ns = max(most_ns, 0 if predicted is None else _best_ns(predicted, context.window_ns))
     if most_ns >= opportunity.saves_ns:
         return opportunity
-    return replace(opportunity, saves_ns=max(most_ns, 0), how_bound=f"{opportunity.how_bound}; lowered to what {how}")
+    return replace(opportunity, saves_ns=most_ns, how_bound=f"{opportunity.how_bound}; lowered to what {how}")
 
 
 def _once_each(
@@ -145,7 +150,7 @@ def _item(fix: Fix, opportunity: Opportunity, advice_context: AdviceContext, pre
     bound_ns, how_bound = min(opportunity.saves_ns, window_ns) if opportunity.is_saving else 0, opportunity.how_bound
     # If a faster CPU can run ahead, other waits disappear too: idle time of one cause is then no upper bound.
     why = opportunity.why
-    most_ns = 0 if predicted is None else min(round(_saved_ratio(predicted.low_ns, predicted) * window_ns), window_ns)
+    most_ns = 0 if predicted is None else _best_ns(predicted, window_ns)
     if opportunity.if_more and most_ns > _FAR_ABOVE * bound_ns:
         why = f"{why}; {opportunity.if_more}"
     if (others_ns := most_ns - bound_ns) > thresholds.SHARED_RATIO * most_ns:
@@ -198,6 +203,11 @@ def _predicted(
 
 def _saved_ratio(step_ns: float, predicted: Predicted) -> float:
     return max(0.0, 1 - step_ns / predicted.now_ns) if predicted.now_ns else 0.0
+
+
+def _best_ns(predicted: Predicted, window_ns: int) -> int:
+    """Return the saving in the window at the best end of a prediction's interval."""
+    return min(round(_saved_ratio(predicted.low_ns, predicted) * window_ns), window_ns)
 
 
 def _estimated_ns(predicted: Predicted | None, window_ns: int) -> int:
