@@ -273,6 +273,8 @@ def _clipped(spans: pl.DataFrame, window: pl.DataFrame, by: list[str], extra: li
     if place[START] < place[END] and starts.is_sorted() and ends.is_sorted():
         before = min(starts.search_sorted(place[START], "left"), ends.search_sorted(place[START], "right"))
         spans = spans[before : starts.search_sorted(place[END], "left")]
+        if spans.is_empty() or (spans.item(0, START) >= place[START] and spans.item(-1, END) <= place[END]):
+            return spans.with_columns(labels)
     else:
         is_instant = (pl.col(START) == pl.col(END)) & (start == pl.col(START)) & (pl.col(START) < place[END])
         spans = spans.filter((start < end) | is_instant)
