@@ -571,6 +571,7 @@ def test_kernels_far_below_their_roof_are_not_called_limited_by_it() -> None:
     assert "far more slowly than the memory could" in memory.headline
     few = verdict_of(bounds=(replace(share_of_roof("compute", 0.036, 1.0), few_tiles_ns=51),))
     assert "too few tiles to fill the GPU" in few.headline
+    assert not any("something else" in why for why in few.confidence_why), "the headline knows what limits them"
 
 
 @pytest.mark.parametrize(

@@ -316,7 +316,11 @@ def sentence_far_below(findings: Findings, regime: Regime) -> str | None:
     share = roof_share(findings, regime)
     if share is None or not _stands_for_all(share) or (share.roof_ratio or 0.0) >= t.INEFFICIENT_ROOF_RATIO:
         return None
-    return _FEW_TILES if 2 * share.few_tiles_ns > share.time_ns else _FAR_BELOW[regime]
+    return _FEW_TILES if _has_few_tiles(share) else _FAR_BELOW[regime]
+
+
+def _has_few_tiles(share: BoundShare) -> bool:
+    return 2 * share.few_tiles_ns > share.time_ns
 
 
 def roof_phrase(findings: Findings, regime: Regime) -> str:
@@ -351,9 +355,11 @@ def far_from_roof(findings: Findings, regime: Regime) -> list[str]:
     share = roof_share(findings, regime)
     if share is None or not _stands_for_all(share) or (share.roof_ratio or 0.0) >= t.HALF_ROOF_RATIO:
         return []
+    if _has_few_tiles(share):
+        return [f"its kernels reach {percent(share.roof_ratio)} of their roof: they have too few tiles"]
     return [
         f"its kernels reach {percent(share.roof_ratio)} of their roof: something else limits them more, such as lower"
-        " clocks, tiles that do not fill the device, or latency"
+        " clocks, latency, or a kernel that does not suit these sizes"
     ]
 
 
