@@ -316,11 +316,7 @@ def sentence_far_below(findings: Findings, regime: Regime) -> str | None:
     share = roof_share(findings, regime)
     if share is None or not _stands_for_all(share) or (share.roof_ratio or 0.0) >= t.INEFFICIENT_ROOF_RATIO:
         return None
-    return _FEW_TILES if _has_few_tiles(share) else _FAR_BELOW[regime]
-
-
-def _has_few_tiles(share: BoundShare) -> bool:
-    return 2 * share.few_tiles_ns > share.time_ns
+    return _FEW_TILES if 2 * share.few_tiles_ns > share.time_ns else _FAR_BELOW[regime]
 
 
 def roof_phrase(findings: Findings, regime: Regime) -> str:
@@ -355,12 +351,10 @@ def far_from_roof(findings: Findings, regime: Regime) -> list[str]:
     share = roof_share(findings, regime)
     if share is None or not _stands_for_all(share) or (share.roof_ratio or 0.0) >= t.HALF_ROOF_RATIO:
         return []
-    if _has_few_tiles(share):
-        return [f"its kernels reach {percent(share.roof_ratio)} of their roof: they have too few tiles"]
-    return [
-        f"its kernels reach {percent(share.roof_ratio)} of their roof: something else limits them more, such as lower"
-        " clocks, latency, or a kernel that does not suit these sizes"
-    ]
+    why = "something else limits them more, such as lower clocks, latency, or a kernel that does not suit these sizes"
+    if sentence_far_below(findings, regime) == _FEW_TILES:
+        why = "they have too few tiles"
+    return [f"its kernels reach {percent(share.roof_ratio)} of their roof: {why}"]
 
 
 def roof_evidence(findings: Findings, judgement: Judgement) -> list[Evidence]:
