@@ -205,6 +205,17 @@ def test_an_accelerator_of_which_only_operators_are_recorded_keeps_its_own_words
         assert "CUDA]" not in report.summary() + report.to_markdown()
 
 
+def test_of_serving_steps_those_of_the_kind_with_most_time_are_judged() -> None:
+    names = [("step[DECODE bs=32]", 100), ("step[EXTEND bs=1 toks=64]", 900), *[("step[DECODE bs=32]", 400)] * 4]
+    starts = [sum(length for _, length in names[:n]) for n in range(len(names))]
+    steps = [
+        [annotation(name, at, length), op("aten::mm", at + 1, length - 2)]
+        for at, (name, length) in zip(starts, names, strict=True)
+    ]
+    headline = analysed(steps, devices=[]).verdict.headline
+    assert headline.startswith("Of the 4 decode steps of the main thread (400 us each)"), headline
+
+
 def test_without_steps_the_whole_time_of_operators_counts() -> None:
     report = analysed(op("aten::mm", 0, 600), op("aten::relu", 700, 300), devices=[])
     assert rows(report.tables["cpu_time"], "part", "time_ns") == [

@@ -9,7 +9,7 @@ from trace_analyzer import analysis, schema, thresholds
 from trace_analyzer.analyses.host import CALLS, Context
 from trace_analyzer.analyses.steps import HostSteps, with_states
 from trace_analyzer.analyses.work import MATMUL_FORMULAS, Record, call_work
-from trace_analyzer.catalog.event_names import built_in_call
+from trace_analyzer.catalog.event_names import built_in_call, serving_steps
 from trace_analyzer.catalog.kernels import kernel_buckets
 from trace_analyzer.frames.intervals import clip, innermost
 from trace_analyzer.frames.lookups import lookup, scatter
@@ -60,6 +60,8 @@ class CpuRun:
     """
 
     steps: int
+    step_kind: str
+    """What they do, if a serving framework says so; else steady."""
     steps_from: str | None
     window_ns: int
     others_ns: int
@@ -89,7 +91,7 @@ def cpu_run(
     main = by_thread.item(-1, "thread_id")
     own = events.filter(pl.col("thread_id") == main)
     whole, steady = _windows(own, host_steps.marks, outer.filter(pl.col("thread_id") == main))
-    spans = steady if steady.height else whole
+    spans = steady.drop("step_kind") if steady.height else whole
     others = clip(
         outer.filter(pl.col("thread_id") != main).with_columns(pl.lit(main).alias("thread_id")), spans, ["thread_id"]
     )
@@ -102,6 +104,7 @@ def cpu_run(
     silent = pl.DataFrame({"part": [UNRECORDED], "ns": [whole_ns - window_ns - rest.get_column("ns").sum()]})
     return CpuRun(
         steady.height,
+        next(iter(steady.get_column("step_kind")), None) or "steady",
         host_steps.source if steady.height else None,
         window_ns,
         _total(others),
@@ -120,12 +123,15 @@ def _total(spans: pl.DataFrame) -> int:
 
 
 def _windows(own: pl.DataFrame, marks: pl.DataFrame, outer: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return thread_id, start_ns, end_ns of all the thread's operators together, with the steady steps, and of each of these.
+    """Return thread_id, start_ns, end_ns of all the thread's operators together, with the steady steps, and of each of
+    these, with its step_kind.
 
     States are those of steps on a device, with operators for activities.
     """
     thread = pl.lit(own.item(0, "thread_id"), own.schema["thread_id"]).alias("thread_id")
+    kinds = serving_steps(marks.get_column("name")).select("name", "step_kind")
     mine = marks.filter(pl.col("process_id") == own.item(0, "process_id")).sort("host_start_ns")
+    mine = mine.join(kinds, on="name", how="left", maintain_order="left")
     starts = outer.get_column("start_ns").sort()
     counts = starts.search_sorted(mine.get_column("host_end_ns")) - starts.search_sorted(
         mine.get_column("host_start_ns")
@@ -136,12 +142,15 @@ def _windows(own: pl.DataFrame, marks: pl.DataFrame, outer: pl.DataFrame) -> tup
         pl.col("host_end_ns").alias("end_ns"),
         counts.cast(pl.Int64).alias("activity_count"),
         pl.lit(False).alias("lost"),
-        pl.lit(None, pl.String).alias("step_kind"),
+        "step_kind",
     )
-    steady = with_states(steps).filter("steady").select(thread, "start_ns", "end_ns")
+    steady = with_states(steps).filter("steady").select(thread, "start_ns", "end_ns", "step_kind")
     # Work of the same thread between operators is a part of the run; a module or frame around all of it is, too.
     worked = pl.concat(
-        [outer.select("start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns")), steady.drop("thread_id")]
+        [
+            outer.select("start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns")),
+            steady.select("start_ns", "end_ns"),
+        ]
     )
     return worked.select(thread.first(), pl.col("start_ns").min(), pl.col("end_ns").max()), steady
 

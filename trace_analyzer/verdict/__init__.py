@@ -192,7 +192,7 @@ def _main_thread_sentence(run: CpuRun, cpu_time: pl.DataFrame) -> str:
     if not run.steps:
         return f"Of the {duration(run.window_ns)} of the main thread, {listed}."
     each = duration(run.window_ns / run.steps)
-    sentence = f"Of the {counted(run.steps, 'steady step')} of the main thread ({each} each), {listed}."
+    sentence = f"Of the {counted(run.steps, f'{run.step_kind} step')} of the main thread ({each} each), {listed}."
     left_ns = sum(run.rest_ns.values())
     whole_ns = left_ns + run.window_ns
     if left_ns <= t.LEFT_OUT_RATIO * whole_ns:
@@ -208,7 +208,7 @@ def _main_thread_evidence(run: CpuRun, cpu_time: pl.DataFrame) -> Iterator[Evide
     """Yield steps, phases, short operators, FP64, FLOP/s and other threads."""
     length = pl.col("end_ns") - pl.col("start_ns")
     if run.steps:
-        yield Evidence("steps", run.steps, "steps", f"steady steps, marked by {run.steps_from}")
+        yield Evidence("steps", run.steps, "steps", f"{run.step_kind} steps, marked by {run.steps_from}")
         yield Evidence("step_ns", run.window_ns / run.steps, "ns", "mean of these on the main thread")
     for phase in ("forward", "backward", "optimizer"):
         if ns := int(cpu_time.get_column(f"{phase}_ns").sum()):
