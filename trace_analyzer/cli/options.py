@@ -238,7 +238,8 @@ class Results:
         if self.form == "agent":
             outputs.deliver(result.to_agent_text(), self.output)
         elif self.form == "text":
-            outputs.deliver(result.summary(outputs.width_of(self.output)), self.output, links=links)
+            width = outputs.text_width() if outputs.is_standard_output(self.output) else 100
+            outputs.deliver(result.summary(width), self.output, links=links)
         else:
             outputs.deliver(result.to_json() if self.form == "json" else result.to_markdown(), self.output)
 

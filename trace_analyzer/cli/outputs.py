@@ -143,11 +143,6 @@ def page_asked_for(page: str | None, output: str | None, form: str, option: str)
     return output, None
 
 
-def width_of(output: str | None) -> int:
-    """Return the width of text for ``--output`` in columns: the terminal's, or 100 in a file."""
-    return text_width() if is_standard_output(output) else 100
-
-
 def complain(message: str) -> None:
     """Write one line to standard error, after the command's name."""
     try:

@@ -209,7 +209,7 @@ def _parts(report: Report) -> tuple[dict[str, int], str]:
         return dict(report.verdict.parts_ns), phrasing.short_window_phrase(report)
     if report.devices:
         device = report.devices[0]
-        return dict(device.partition_ns), phrasing.device_length(report, device.window_ns)
+        return dict(device.partition_ns), phrasing.length_of_trace(device.window_ns, report.trace.duration_ns)
     parts = dict(summaries.main_thread_parts(report))
     return parts, f"of the main thread: {units.duration(summaries.part_totals(parts).total_ns)}"
 

@@ -198,18 +198,13 @@ def alone(attained: Attained) -> bool:
     return all(roof.datasheet_per_s is None for roof in attained.roofs)
 
 
-def roof_name(roof: MeasuredRoof) -> str:
-    """Name what the roof limits: the memory, or arithmetic on a type."""
-    return (
-        "memory" if roof.dtype is None else f"{roof.dtype} on {'tensor cores' if roof.matrix_units else 'vector units'}"
-    )
-
-
 def _roof_phrase(roof: MeasuredRoof) -> str:
-    form = units.bandwidth if roof.dtype is None else units.flops
+    of_memory = roof.dtype is None
+    form = units.bandwidth if of_memory else units.flops
+    name = "memory" if of_memory else f"{roof.dtype} on {'tensor cores' if roof.matrix_units else 'vector units'}"
     beside, ratio = roof.datasheet_per_s, roof.datasheet_ratio
     share = "" if beside is None else f" ({units.percent(ratio)} of the datasheet's {form(beside)})"
-    return f"{roof_name(roof)} {form(roof.measured_per_s)}{share}"
+    return f"{name} {form(roof.measured_per_s)}{share}"
 
 
 def recomputation(device: DeviceReport) -> str:
@@ -444,7 +439,7 @@ def window_length(report: Report) -> str:
     window, trace_ns = report.verdict.window, report.trace.duration_ns
     if window is None:
         return ""
-    return units.duration(window.length_ns) if window.steps else _length_of_trace(window.length_ns, trace_ns)
+    return units.duration(window.length_ns) if window.steps else length_of_trace(window.length_ns, trace_ns)
 
 
 def window_kind(report: Report) -> str:
@@ -465,12 +460,7 @@ def short_window_phrase(report: Report) -> str:
     return ", ".join(filter(None, [window_length(report), _device_named(report)]))
 
 
-def device_length(report: Report, window_ns: int) -> str:
-    """Write the time from a device's first work to its last, and the trace's length if that is longer."""
-    return _length_of_trace(window_ns, report.trace.duration_ns)
-
-
-def _length_of_trace(length_ns: int, trace_ns: int) -> str:
+def length_of_trace(length_ns: int, trace_ns: int) -> str:
     """Write the lengths of a window and its trace: ``12.9 of 43.5 s traced``, with a shared unit written once."""
     length, whole = units.duration(length_ns), units.duration(trace_ns)
     if _is_all(length_ns, trace_ns):

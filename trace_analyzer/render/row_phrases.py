@@ -101,20 +101,10 @@ def rule_applied(verdict: Verdict) -> str:
 Row = Mapping[str, Any]
 
 
-def metric_label(row: Row) -> str:
-    """Return the label of a metric without the unit, which its value shows."""
-    return evidence_label(Evidence(**row))
-
-
 def part_label(row: Row) -> str:
     """Name a part of the partition, with ``Idle:`` before a cause."""
     part = row["part"]
     return label(part) if part in WORK else f"Idle: {phrase(part)}"
-
-
-def path_part(row: Row) -> str:
-    """Name a part of the critical path: a bucket of the device's work, or a cause of waiting."""
-    return kernels.line_label(row["name"])
 
 
 def drained_by(row: Row) -> str:
@@ -196,12 +186,12 @@ PHRASES: Mapping[str, Callable[[Row], str]] = {
     "fusion-place": fusion_place,
     "fusion-traffic": fusion_traffic,
     "live-memory": lambda row: units.memory_size(row["live_bytes"]),
-    "metric": metric_label,
+    "metric": lambda row: evidence_label(Evidence(**row)),
     "mfu": lambda row: "–" if row["mfu"] is None else mfu(row["mfu"], row["mfu_at_most"]),
     "movement": movement,
     "movement-name": movement_name,
     "part": part_label,
-    "path-part": path_part,
+    "path-part": lambda row: kernels.line_label(row["name"]),
     "place": blamed_place,
     "step-limit": step_limit,
 }

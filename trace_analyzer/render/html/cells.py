@@ -16,7 +16,7 @@ from polars import selectors as cs
 
 from trace_analyzer import sections, units
 from trace_analyzer.analyses.chart_data import named_events
-from trace_analyzer.render.declared import DeclaredSection, LaidColumn, laid_column, section_rows
+from trace_analyzer.render.declared import LaidColumn, laid_column, section_rows
 from trace_analyzer.render.html.tracks import device_labels
 from trace_analyzer.render.layout import column_widths
 from trace_analyzer.render.names import distinguishing_arguments, short_name
@@ -265,11 +265,6 @@ _CELLS: Mapping[str, Callable[[Any], Cell]] = {
     "group": _group_cell,
 }
 """Forms of texts whose cells have more than their text."""
-
-
-def declared_listing(declared: DeclaredSection) -> Listing:
-    """Return the rows of a section that an analysis declares."""
-    return listing(f"declared-{declared.key}", declared.section.title, declared.columns, declared.rows, declared.total)
 
 
 def section_listing(report: Report, section: sections.Section, rows: pl.DataFrame | None = None) -> Listing:

@@ -148,12 +148,11 @@ def _chapters(report: Report) -> tuple[Chapter, ...]:
     has_roofs = report.tables["roofline"].get_column("roof_ratio").count()
     has_gaps = report.tables["gaps"].height
     blame = [cells.section_listing(report, BLAME_SECTION, dataclass_rows(report.blame))] if report.blame else []
-    declared = {
-        shown.key: Chapter(
-            f"declared-{shown.key}", shown.section.title, [cells.declared_listing(shown)], shown.section.doc
-        )
-        for shown in declared_sections(report)
-    }
+    declared = {}
+    for shown in declared_sections(report):
+        key, title = f"declared-{shown.key}", shown.section.title
+        rows = cells.listing(key, title, shown.columns, shown.rows, shown.total)
+        declared[shown.key] = Chapter(key, title, [rows], shown.section.doc)
     return (
         *(declared.pop(key) for key in _OF_A_STEP if key in declared),
         Chapter(
