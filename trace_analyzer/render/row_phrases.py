@@ -101,12 +101,6 @@ def rule_applied(verdict: Verdict) -> str:
 Row = Mapping[str, Any]
 
 
-def part_label(row: Row) -> str:
-    """Name a part of the partition, with ``Idle:`` before a cause."""
-    part = row["part"]
-    return label(part) if part in WORK else f"Idle: {phrase(part)}"
-
-
 def drained_by(row: Row) -> str:
     """Write the cause of a queue underrun, from a row of table `drains`: ``.item() in train (train.py:12)``."""
     function = row["python_function"]
@@ -190,7 +184,7 @@ PHRASES: Mapping[str, Callable[[Row], str]] = {
     "mfu": lambda row: "–" if row["mfu"] is None else mfu(row["mfu"], row["mfu_at_most"]),
     "movement": movement,
     "movement-name": movement_name,
-    "part": part_label,
+    "part": lambda row: label(row["part"]) if row["part"] in WORK else f"Idle: {phrase(row['part'])}",
     "path-part": lambda row: kernels.line_label(row["name"]),
     "place": blamed_place,
     "step-limit": step_limit,

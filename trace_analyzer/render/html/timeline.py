@@ -153,7 +153,9 @@ def timeline_columns(report: Report, thinning: Thinning = EVERYTHING) -> Timelin
     shown, more = _busiest(track_events(report, host_events))
     left_out += more
     laid = [track._replace(events=in_rows(track.events)) for track in shown]
-    stored = sorted(range(len(laid)), key=lambda place: _storage_order(laid[place]))
+    # Activities come first, so that their index identifies them; host events last, except the critical path.
+    order = [0 if t.family == "stream" else 3 if t.family == "path" else 1 if t.thread is None else 2 for t in laid]
+    stored = sorted(range(len(laid)), key=order.__getitem__)
     events = _empty_events() if not laid else pl.concat([laid[place].events for place in stored], how="diagonal")
     firsts = dict(zip(stored, np.cumsum([0, *(laid[place].events.height for place in stored)]).tolist(), strict=False))
     positions = _positions(events)
@@ -266,14 +268,6 @@ def payload(columns: TimelineColumns) -> str:
         "own_kinds": sorted(columns.packages.own),
     }
     return codec.encode(header, encoded)
-
-
-def _storage_order(track: TrackEvents) -> int:
-    """Return the sort key of a track.
-
-    Activities come first, so that their index identifies them; host events last, except the critical path.
-    """
-    return 0 if track.family == "stream" else 3 if track.family == "path" else 1 if track.thread is None else 2
 
 
 def _track(track: TrackEvents, first: int) -> Track:
