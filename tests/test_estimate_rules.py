@@ -331,6 +331,27 @@ def test_an_estimate_ends_at_the_floor_though_the_device_catches_up_within_the_r
     assert replay.predict((change,)).low_ns >= 0.98 * replay.floors[0]
 
 
+def test_where_the_path_is_inferred_the_error_is_that_of_a_round_trip() -> None:
+    replay = Replay.of(LazyReport.on(PAIRS["contention"].before(1), device=0), 0)
+    assert replay.summary.inferred_ratio > 0.01
+    replay.__dict__["round_trip"] = 0.03
+    predicted = replay.predict((Change("speedup", {"target": "gpu", "factor": 1.05}),))
+    assert predicted.low_ns < 0.975 * predicted.step_ns
+
+
+def test_what_nothing_explains_widens_an_interval() -> None:
+    """Two of 30 kernels start 50 us after the one before them, beside a CPU that launches one each 100 us."""
+    ended, rows = 0, []
+    for n in range(30):
+        start = max(ended + (51 if n in (10, 20) else 1), 100 * n + 6)
+        ended = start + (130 if n in (9, 19) else 80)
+        rows += [op("aten::add", 100 * n, 99), launched("k", 100 * n + 1, start, ended - start, n + 1)]
+    replay = Replay.of(analysed(rows), 0)
+    predicted = replay.predict((Change("speedup", {"target": "cpu", "factor": inf}),))
+    assert replay.summary.unexplained_ratio == 0, "the CPU limits"
+    assert predicted.step_ns - predicted.low_ns > 90_000, "they start late then, too, or not"
+
+
 @pytest.mark.parametrize(
     ("step", "low", "high", "known"),
     [
