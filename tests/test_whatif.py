@@ -549,6 +549,14 @@ def test_workers_slow_the_loop_while_they_load(loads: int) -> None:
     assert 0.85 * 1_000 * rest < result.predicted.low_ns <= 1_001 * rest
 
 
+def test_of_workers_that_there_are_already_more_are_estimated() -> None:
+    """Their number is not recorded: none is named."""
+    content = PAIRS["prefetch, more workers"].before(1)
+    auto, some = (ta.whatif(content, prefetch=workers) for workers in ("auto", 8))
+    assert [change.label for change in auto.changes] == ["prefetched data, more workers"]
+    assert auto.predicted == some.predicted
+
+
 def test_parts_of_the_path_name_the_code_that_holds_them() -> None:
     result = whatif(report(SYNCHRONIZED))
     parts = {part.name: part for part in result.critical_path}

@@ -49,6 +49,10 @@ def fix_estimates(
     return with_changes(estimates, device_replay, filter(None, changes))
 
 
+_WORKERS = 4
+"""Number of data-loading workers in code where the fewest that suffice are not known."""
+
+
 def opportunities(
     advice_context: AdviceContext | None, candidates: Sequence[tuple[Fix, Opportunity]], fix_estimates: Estimates
 ) -> tuple[tuple[Fix, Opportunity], ...]:
@@ -56,7 +60,7 @@ def opportunities(
     if advice_context is None:
         return ()
     of_trace = {
-        "workers": fix_estimates.workers,
+        "workers": fix_estimates.workers or _WORKERS,
         "torch_dtype": advice_context.half,
         "optimizer": optimizer_in_few_launches(advice_context.optimizer),
     }

@@ -90,9 +90,9 @@ class Change:
         default_factory=dict
     )
 
-    def with_workers(self, least: Callable[[], int]) -> "Change":
-        """Return the change with ``least()`` as its number of workers where that is `AUTO`."""
-        return replace(self, options={"workers": least()}) if self.options.get("workers") == AUTO else self
+    def with_workers(self, least: Callable[[], int | None]) -> "Change":
+        """Return the change with ``least()`` as its number of workers where that is `AUTO`, and known."""
+        return replace(self, options={"workers": least() or AUTO}) if self.options.get("workers") == AUTO else self
 
     def towards(self, end: str) -> "Change":
         """Return the change at the ``low`` or ``high`` end of what the trace leaves open, where it has one."""
@@ -104,8 +104,8 @@ class Change:
         if self.options.get("factor") == inf:
             return f"{target_label(str(self.options['target']))} infinitely fast"
         named = {**self.options, **{k: target_label(str(v)) for k, v in self.options.items() if k == "target"}}
-        if "workers" in named and named["workers"] != AUTO:
-            named["workers"] = counted(int(named["workers"]), "worker")
+        if "workers" in named:
+            named["workers"] = "more workers" if named["workers"] == AUTO else counted(int(named["workers"]), "worker")
         text = CHANGES[self.name].label.format(
             **{k: f"{v:g}" if isinstance(v, float | int) else v for k, v in named.items()}
         )
@@ -249,13 +249,11 @@ def prefetch(weights: Weights, scene: Scene, options: Mapping[str, float | str])
     the main thread takes `WORKERS_SLOW` as long; with the option ``reach``, always or never. Where workers load data
     already, it is only known that a batch takes them one step: twice as many load at best two batches per step.
     """
-    workers = float(options["workers"])
-    loading = weights.parts[DATA].sum()
-    if not loading:
+    if not weights.parts[DATA].any():
         raise NothingToChange("no time goes to loading data")
     own = np.flatnonzero((scene.graph.kind == THREAD) & scene.steady)
     per_step = weights.parts[DATA][scene.graph.ref[own]].sum() / max(scene.steady_steps, 1)
-    least = scene.step_ns / 2 if scene.has_workers else per_step / workers
+    least = scene.step_ns / 2 if scene.has_workers else per_step / float(options["workers"])
     weights.at_least_ns = max(weights.at_least_ns, least)
     weights.parts[DATA] = 0
     beside = 0.0 if scene.has_workers else min(1.0, per_step / max(scene.step_ns - per_step, 1.0))

@@ -10,7 +10,7 @@ import polars as pl
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.fixes import Fix
 from trace_analyzer.replay.changes import CHANGES, Change
-from trace_analyzer.replay.outcomes import WORKERS, Prediction
+from trace_analyzer.replay.outcomes import Prediction
 from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.refusals import barred, refused_replayed, refused_unseen, too_few, without_links
 from trace_analyzer.replay.whatif import Skipped, by_reason, helpful, predict_each, scenario, standard_changes
@@ -167,7 +167,7 @@ class Estimates:
     """Hold the results of the replay of one device; ``reason`` is why it, or its predictions on CPU work, are missing.
 
     ``now_ns`` is the replayed step, null where refused. ``outside_ns`` is time of the window outside all steps.
-    ``workers`` are the fewest that load data fast enough. ``predictions`` are by `key_of`; ``skipped`` are changes without a prediction.
+    ``workers`` are the fewest that load data fast enough, where known. ``predictions`` are by `key_of`; ``skipped`` are changes without a prediction.
     """
 
     device: int | None
@@ -179,7 +179,7 @@ class Estimates:
     window: tuple[int, int] = (0, 0)
     skipped: tuple[Skipped, ...] = ()
     outside_ns: int = 0
-    workers: int = WORKERS
+    workers: int | None = None
 
     def of(self, change: Change | None) -> Predicted | None:
         """Return the predicted step under a change; None where it is unknown."""

@@ -20,8 +20,6 @@ NOISE_STEPS, NOISE_WINDOW = 0.10, 0.20
 (measured on all 12 recordings of one series)."""
 TYPICAL_ERROR = 0.01
 """Share of what a change removes by which typical latencies and gaps may miss those of the changed program."""
-WORKERS = 4
-"""Number of data-loading workers where the least sufficient one is not known."""
 MAX_SPREAD = 2.0
 """Largest ratio of an interval's ends: a wider estimate is not useful."""
 INFERRED_RATIO = 0.01

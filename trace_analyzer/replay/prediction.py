@@ -36,7 +36,6 @@ from trace_analyzer.replay.outcomes import (
     NOISE_WINDOW,
     SPEEDUPS,
     TYPICAL_ERROR,
-    WORKERS,
     WORST,
     Identity,
     Outcome,
@@ -300,8 +299,10 @@ class Replay:
         if best != changes:
             weights, outcome = self._replayed(best)
         path, now = self._path_now, self.identity
-        left = 0 if weights.removed[path].any() else outcome.weight[path].sum()
-        return outcome.step_ns, float(left / max(now.weight[path].sum(), 1) * now.step_ns)
+        if weights.removed[path].any():
+            return outcome.step_ns, 0.0
+        gone = float((now.weight[path] - outcome.weight[path]).sum()) * self._anchor / self.anchors.begins.size
+        return outcome.step_ns, max(now.step_ns - gone, 0.0)
 
     def _ends(self, changes: tuple[Change, ...], step: float) -> tuple[float, float]:
         """Return the step at both ends of what the trace leaves open of a batch or a warm step; else twice ``step``.
@@ -348,22 +349,22 @@ class Replay:
         return any(change.name == "prefetch" for change in changes) and self.scene.has_workers
 
     @cached_property
-    def least_workers(self) -> int:
-        """Return the fewest workers that load data as fast as a step without loading; `WORKERS` where that is not known.
+    def least_workers(self) -> int | None:
+        """Return the fewest workers that load data as fast as a step without loading; None where that is not known.
 
         Workers that exist already are not recorded, so their number is not known.
         """
         if self.scene.has_workers:
-            return WORKERS
+            return None
         try:
             loading_ns = self.weights((Change("prefetch", {"workers": 1}),)).at_least_ns
             without_ns = self.outcome((Change("prefetch", {"workers": inf, "reach": "never"}),)).step_ns
         except NotApplicable:
-            return WORKERS
-        return max(1, ceil(loading_ns / without_ns)) if without_ns else WORKERS
+            return None
+        return max(1, ceil(loading_ns / without_ns)) if without_ns else None
 
     def settled(self, changes: tuple[Change, ...]) -> tuple[Change, ...]:
-        """Return the changes with `least_workers` as the number of workers where it is ``auto``."""
+        """Return the changes with `least_workers` as the number of workers where it is ``auto``, and known."""
         return tuple(change.with_workers(lambda: self.least_workers) for change in changes)
 
     @property
