@@ -9,6 +9,7 @@ import polars as pl
 from trace_analyzer import thresholds
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analyses.causes import behind_waits
+from trace_analyzer.catalog import NAME_LIMIT
 from trace_analyzer.catalog.event_names import WITHIN_DEVICE, built_in_call, copy_direction, in_function
 from trace_analyzer.catalog.fixes import PROFILE
 from trace_analyzer.catalog.kernels import OWN_NAME, kernel_pattern
@@ -103,10 +104,18 @@ def in_a_step(context: AdviceContext, number: int, one: str, many: str | None = 
     return f"{'in a step, ' if steps > 1 else ''}{counted(number / steps, one, many)}"
 
 
-_LONG = r"(?s)^(.{60}).{20,}(.{16})$"
-"""A name that fills lines, as those of Tensile (600 characters); the groups are its ends, which hold what differs."""
-KERNEL = pl.col("name").cast(pl.String).str.replace(OWN_NAME, "$1").str.replace(_LONG, "$1…$2")
-"""Expression for a kernel's name without return type, namespaces, arguments and the middle of a long one; other names as they are."""
+_NAME = pl.col("name").cast(pl.String)
+_OWN = pl.coalesce(_NAME.str.head(NAME_LIMIT).str.extract(OWN_NAME), _NAME)
+KERNEL = (
+    pl.when(_OWN.str.len_chars() < 96)
+    .then(_OWN)
+    .otherwise(pl.format("{}…{}", _OWN.str.head(60), _OWN.str.tail(16)))
+    .alias("name")
+)
+"""Expression for a kernel's name without return type, namespaces and arguments; other names as they are.
+
+Of a name that fills lines, as those of Tensile (600 characters), it keeps the ends, which hold what differs.
+"""
 
 
 def largest_names(rows: pl.DataFrame, name: pl.Expr, figure: pl.Expr, steps: int = 1) -> str:
