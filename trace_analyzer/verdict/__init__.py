@@ -30,7 +30,6 @@ from trace_analyzer.verdict.judge import (
     OF_REGIME,
     Judgement,
     Levers,
-    cause_sums,
     debiased,
     doubts_of,
     groups_of,
@@ -404,23 +403,7 @@ VALUES = (
 )
 
 __all__ = [
-    "KERNEL_REGIMES",
-    "OF_HOST",
-    "OF_REGIME",
-    "VALUES",
-    "Judgement",
-    "Levers",
-    "StepVerdict",
-    "cause_sums",
-    "debiased",
-    "groups_of",
-    "judge",
-    "judged_parts",
-    "serving_verdicts",
-    "shares",
-    "step_verdict",
-    "trace_verdict",
-    "verdict",
-    "without_activities",
-    "without_regime",
-]
+    "KERNEL_REGIMES", "OF_HOST", "OF_REGIME", "VALUES", "Levers", "StepVerdict",
+    "debiased", "groups_of", "judge", "judged_parts", "serving_verdicts", "shares", "step_verdict",
+    "verdict", "without_regime",
+]  # fmt: skip
