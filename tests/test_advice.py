@@ -268,6 +268,23 @@ def test_it_saves_no_more_than_the_idle_time_of_its_causes() -> None:
     assert parts["data-loading"] + launching <= sum(parts.values())
 
 
+def test_graphs_save_neither_loading_nor_allocation_nor_short_kernels() -> None:
+    def loads(t: int) -> object:
+        return call("cuModuleLoadData", t + 550, 250, category="cuda_driver")
+
+    report = analysed(
+        iterations(lambda t: op("aten::mm", t, 300), lambda t: call("cudaMalloc", t + 300, 250), loads, busy=2)
+    )
+    parts = report.verdict.parts_ns
+    assert all(parts[part] for part in ("allocation", "compilation", "latency"))
+    assert saved(report)["cuda-graphs"] == sum(parts[cause] for cause in (*LAUNCHING, "device-gap"))
+
+
+@pytest.mark.parametrize(("named_us", "first"), [(500, "record-stacks"), (700, "cuda-graphs")])
+def test_stacks_come_first_where_a_third_of_the_idle_time_has_no_name(named_us: int, first: str) -> None:
+    assert analysed(iterations(lambda t: op("aten::mm", t, named_us))).advice[0].id == first
+
+
 def test_it_names_a_place_on_the_timeline() -> None:
     longest = [annotation(LOADS, 12_100, 2_850), launched(GEMM, 15_000, 15_010, 50, 99)]
     first = analysed(iterations(lambda t: annotation(LOADS, t, 850)), longest, step="all").advice[0]
