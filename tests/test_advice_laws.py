@@ -8,9 +8,9 @@ from generator import RandomTrace, random_traces
 from hypothesis import HealthCheck, given, settings
 from tiers import examples
 
-from trace_analyzer.advice import LAUNCHING, RULES, ranked_ratio
+from trace_analyzer.advice import LAUNCHING, RULES, _ranked, ranked_ratio
 from trace_analyzer.advice.opportunity import length_ns, total
-from trace_analyzer.catalog.fixes import fixes
+from trace_analyzer.catalog.fixes import Fix, fixes
 from trace_analyzer.frames.intervals import clip, union
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Advice, Predicted, Report, Saving
@@ -164,6 +164,27 @@ def test_every_fix_has_its_reach() -> None:
 def test_advice_is_ranked_by_what_it_shows(predicted: Predicted | None, at_most: float, ratio: float) -> None:
     saving = Saving(1, 1, 1, at_most, has_steps=True)
     assert ranked_ratio(Advice("", "", "", "", 1, "", saving, predicted=predicted)) == pytest.approx(ratio)
+
+
+def test_the_order_of_advice() -> None:
+    def item(
+        title: str, predicted: Predicted | None, ratio: float, most: float, fix: str = "host-wait", limits: bool = True
+    ) -> tuple[Fix, Advice]:
+        saving = Saving(ratio, ratio, most, most, has_steps=True)
+        return fixes()[fix], Advice(title, "", "", "", 1, "", saving, predicted=predicted, is_of_limit=limits)
+
+    items = [
+        item("no gain", Predicted(99, 97, 99, 100), 0.01, 0.9),
+        item("last resort", Predicted(40, 38, 42, 100), 0.6, 0.62, "bigger-batch"),
+        item("beside the limit, uncertain", Predicted(30, 20, 100, 100, is_known=False), 0.7, 0.8, limits=False),
+        item("estimate", Predicted(80, 50, 82, 100), 0.2, 0.5),
+        item("beside the limit", None, 0.22, 0.22, limits=False),
+        item("uncertain", Predicted(80, 50, 100, 100, is_known=False), 0.2, 0.5),
+        item("bound", None, 0.3, 0.3),
+        item("stacks", None, 0, 0, "record-stacks"),
+    ]
+    titles = ["stacks", "bound", "uncertain", "beside the limit", "estimate", "beside the limit, uncertain", "last resort", "no gain"]  # fmt: skip
+    assert [one.title for one in _ranked(items)] == titles
 
 
 @given(random_traces())
