@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import polars as pl
 import pytest
+from conftest import sample_report
 from generator import RandomTrace, random_traces
 from hypothesis import HealthCheck, given, settings
 from tiers import examples
@@ -164,6 +165,12 @@ def test_every_fix_has_its_reach() -> None:
 def test_advice_is_ranked_by_what_it_shows(predicted: Predicted | None, at_most: float, ratio: float) -> None:
     saving = Saving(1, 1, 1, at_most, has_steps=True)
     assert ranked_ratio(Advice("", "", "", "", 1, "", saving, predicted=predicted)) == pytest.approx(ratio)
+
+
+def test_no_fix_for_the_host_goes_below_its_floor() -> None:
+    report = sample_report("synthetic_overhead_launch.json.gz")
+    bounds_hold(report)
+    assert "lowered to what a CPU that takes no time saves" in report.advice[0].how_bound
 
 
 def test_the_order_of_advice() -> None:
