@@ -1086,6 +1086,15 @@ SNAPSHOTS = Path(__file__).parent / "golden" / "advice.md"
 """Title, place and code of each piece of advice on its trace; ``UPDATE_GOLDEN=1`` writes it."""
 
 
+def check_snapshot(item: Advice) -> None:
+    sections = dict(re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", SNAPSHOTS.read_text("utf-8"), re.MULTILINE | re.DOTALL))
+    shown = f"{item.title}\n\nat {item.where}\n\n```python\n{item.code}\n```\n\n"
+    if os.environ.get("UPDATE_GOLDEN"):
+        sections[item.id] = shown
+        SNAPSHOTS.write_text("".join(f"## {name}\n{sections[name]}" for name in sorted(sections)), "utf-8")
+    assert shown == sections[item.id]
+
+
 def test_every_fix_has_a_case() -> None:
     assert sorted(CASES) == sorted(RULES)
 
@@ -1101,11 +1110,6 @@ def test_a_fix_is_reported_where_it_helps_and_not_where_it_nearly_does(fix: str)
     assert 0 <= item.start_ns < item.end_ns <= asks.trace.duration_ns
     assert asks.tables["advice_members"].filter(advice=fix).height, "the timeline outlines what it is about"
     assert fix not in ids(does_not)
-    sections = dict(re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", SNAPSHOTS.read_text("utf-8"), re.MULTILINE | re.DOTALL))
-    shown = f"{item.title}\n\nat {item.where}\n\n```python\n{item.code}\n```\n\n"
-    if os.environ.get("UPDATE_GOLDEN"):
-        sections[fix] = shown
-        SNAPSHOTS.write_text("".join(f"## {name}\n{sections[name]}" for name in sorted(sections)), "utf-8")
-    assert shown == sections[fix]
+    check_snapshot(item)
     assert not re.search("[{}]|None|nan", item.title + item.why + item.where + item.how_bound), "a word is missing"
     ast.parse(item.code)

@@ -1,11 +1,14 @@
 """Test the answer to a run on the CPU: where its main thread spends time, and what to change."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from kineto import analysed, annotation, call, launched, op, python, rows
+from test_advice import check_snapshot
 
-from trace_analyzer.report import Report
+from trace_analyzer.catalog.fixes import pages
+from trace_analyzer.report import Advice, Report
 
 DOUBLE = {"Input Dims": [[4, 4], [4, 4]], "Input type": ["double", "double"]}
 NUMBER = {"Input Dims": [[], [4, 4]], "Input type": ["double", "float"]}
@@ -150,6 +153,48 @@ def test_a_fix_is_not_for_what_it_cannot_change(event: list[object], part: str, 
     report = analysed(op("aten::mm", 0, 40), event, op("aten::mm", 2_090, 10), devices=[])
     assert report.tables["cpu_time"].item(0, "part") == part
     assert fix not in [item.id for item in report.advice]
+
+
+TYPED = {"Input Dims": [[4, 4], [4, 4]], "Input type": ["float", "float"]}
+HALF = TYPED | {"Input type": ["c10::BFloat16", "c10::BFloat16"]}
+LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+CPU_CASES: dict[str, tuple[Callable[[int], object], Callable[[int], object]]] = {
+    # Work of so many microseconds that calls for a fix, and the same in a program that has it.
+    "cpu-bfloat16": (lambda us: op("aten::mm", 0, us, **TYPED), lambda us: op("aten::mm", 0, us, **HALF)),
+    "cpu-communication": (lambda us: op("c10d::allreduce_", 0, us), lambda us: op("c10d::allreduce_", 0, us // 10)),
+    "cpu-compile": (lambda us: [op("aten::add", 5 * n, 5) for n in range(us // 5)], lambda us: annotation("## Call CompiledFxGraph f1 ##", 0, us)),
+    "cpu-data-loading": (lambda us: annotation(LOADER, 0, us), lambda us: annotation(LOADER, 0, us // 10)),
+    "cpu-double": (lambda us: op("aten::mm", 0, us, **DOUBLE), lambda us: op("aten::mm", 0, us, **TYPED)),
+    "cpu-fusion": (lambda us: op("aten::relu", 0, us, **TYPED), lambda us: annotation("## Call CompiledFxGraph f1 ##", 0, us)),
+    "cpu-host-wait": (lambda us: python("<built-in function sleep>", 0, us), lambda us: python("<built-in function sleep>", 0, us // 10)),
+    "cpu-optimizer": (
+        lambda us: annotation("Optimizer.step#SGD.step", 0, us),
+        lambda us: [annotation("Optimizer.step#SGD.step", 0, us), op("aten::_fused_sgd_", 0, us)],
+    ),
+    "cpu-python": (lambda us: python("train.py(3): count", 0, us), lambda us: op("aten::sum", 0, us)),
+    "cpu-unrecorded": (lambda us: [], lambda us: python("train.py(3): count", 0, us)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fix", CPU_CASES)
+def test_a_fix_is_for_programs_that_need_it(fix: str) -> None:
+    """Check each page of a run on the CPU: just above the least share, just below, and where the program has it."""
+
+    def advice(make: Callable[[int], object], us: int) -> dict[str, Advice]:
+        rest = op("quantized::linear_dynamic", us, 4_000 - us)
+        return {item.id: item for item in analysed(op("aten::view", 0, 0), make(us), rest, devices=[]).advice}
+
+    least = int(4_000 * pages()[fix]["least"])
+    needs, has = CPU_CASES[fix]
+    item = advice(needs, least + 100).get(fix)
+    assert item is not None
+    assert fix not in advice(needs, least - 100)
+    assert fix not in advice(has, least + 100)
+    check_snapshot(item)
+
+
+def test_each_page_for_the_cpu_has_a_case() -> None:
+    assert sorted(CPU_CASES) == [name for name, page in pages().items() if "parts" in page]
 
 
 def test_python_is_what_frames_name_and_a_launch_is_no_work() -> None:
