@@ -455,6 +455,7 @@ def test_a_name_breaks_between_its_words_where_that_fits(name: str, room: int, l
         ("beside_computation 0.5 ms", "beside_computation 0.5 ms"),
         ("work beside_computation", "work beside_|computation"),
         ("<i>.py", "&lt;i&gt;.py"),
+        ("in step (train.py:7) (1 ms)", "in step [(train.py:7)] (1 ms)"),
     ],
 )
 def test_a_path_breaks_after_a_slash_and_a_name_of_a_file_as_a_whole(text: str, marked: str) -> None:

@@ -48,7 +48,7 @@ _CODE = re.compile(r"`([^`]*)`")
 _PARTS = re.compile(r"(?<=[_.:/#])(?=[^_.:/#])|(?<=[a-z])(?=[A-Z])|(?<= )")
 _FOLDERS = re.compile(r"(?<=[/\\])(?=[^/\\])|(?<=[^_]_)(?=[^_\s./\\]+(?:_[^\s./\\]*)?$)")
 _WORDS = re.compile(r"(?<=[_-])(?=[^_-])")
-_FILE = re.compile(r"([\w.+-]+\.[A-Za-z]\w*(?:\(\d+\)|:\d+)?[,;:.)]*)")
+_FILE = re.compile(r"(\(?[\w.+-]+\.[A-Za-z]\w*(?:\(\d+\)|:\d+)?[,;:.)]*)")
 _REMARK = re.compile(r"(?:^|(?<=  ))#.*", re.MULTILINE)
 
 
