@@ -453,6 +453,15 @@ def test_only_kernels_that_hold_a_twentieth_of_the_window_are_named() -> None:
     assert "my_lesser_operator" not in item.why
 
 
+def test_a_kernel_far_below_the_roof_has_a_short_name() -> None:
+    name = f"_ZN2my200{'g' * 100}{'h' * 100}IfEEvPf"
+    halves = {"Input Dims": [[4096, 4096]] * 2, "Input type": ["c10::Half"] * 2}
+    work = [[op("aten::mm", 20 * n, 15, **halves), launched(name, 20 * n + 5, 1_000 + 5_000 * n, 5_000, n + 1, grid=[5_000, 1, 1])]
+            for n in range(12)]  # fmt: skip
+    (item,) = (item for item in analysed(work).advice if item.id == "inefficient-kernels")
+    assert f"{'g' * 60}…{'h' * 16} reaches" in item.why
+
+
 def test_kernels_are_named_without_namespaces_and_arguments() -> None:
     """What waited for unrecorded work is a kernel; CUTLASS's entry point has the kernel's name in brackets."""
     for name, short in (

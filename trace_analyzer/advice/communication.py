@@ -21,6 +21,7 @@ from trace_analyzer.advice.opportunity import (
     idle_opportunity,
     in_a_step,
     kernel_opportunity,
+    kernel_word,
     largest_names,
     largest_operators,
     launched_within,
@@ -36,7 +37,6 @@ from trace_analyzer.advice.window_context import BY_INDUCTOR, COMPILED, AdviceCo
 from trace_analyzer.analyses.communication import with_exposed
 from trace_analyzer.catalog.devices import interconnects_of
 from trace_analyzer.catalog.event_names import TO_HOST, TO_PEER, WITHIN_DEVICE, copy_direction
-from trace_analyzer.catalog.kernels import function_name
 from trace_analyzer.replay.kernel_changes import BUCKET_BYTES, BUCKETED
 from trace_analyzer.report.summaries import judged_parts
 from trace_analyzer.units import NS_PER_S, bandwidth, percent, size
@@ -378,7 +378,7 @@ def custom_kernels(context: AdviceContext) -> Opportunity | None:
         rows,
         pl.col("duration_ns"),
         "no figure: the least possible time of these kernels is unknown",
-        f"{', '.join(map(function_name, names[:3]))}: kernels whose work the trace does not record",
+        f"{', '.join(map(kernel_word, names[:3]))}: kernels whose work the trace does not record",
         **profiled(context, names[0] if names else ""),
     )
     is_product = not rows.filter(is_matmul, pl.col("name").cast(pl.String) == (names[0] if names else "")).is_empty()

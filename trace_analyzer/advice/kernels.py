@@ -13,6 +13,7 @@ from trace_analyzer.advice.opportunity import (
     Opportunity,
     in_a_step,
     kernel_opportunity,
+    kernel_word,
     outside,
     profiled,
     run_opportunity,
@@ -23,7 +24,6 @@ from trace_analyzer.advice.opportunity import (
 )
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analyses.kernel_bounds import FACTORS
-from trace_analyzer.catalog.kernels import function_name
 from trace_analyzer.frames.intervals import union
 from trace_analyzer.frames.lookups import as_strings, factorize, lookup, map_unique
 from trace_analyzer.units import count, counted, percent, size
@@ -371,7 +371,7 @@ def _reaching(rows: pl.DataFrame) -> str:
     """Name the kernels that take longest, each with the share of its roof that it reaches."""
     sums = rows.group_by("name").agg(pl.col("duration_ns", "roof_ns").sum(), pl.col("roof_ns").count().alias("known"))
     return "; ".join(
-        f"{function_name(str(name))} {f'reaches {percent(roof / ns)} of the roof' if known else 'does unknown work'}"
+        f"{kernel_word(str(name))} {f'reaches {percent(roof / ns)} of the roof' if known else 'does unknown work'}"
         for name, ns, roof, known in sums.sort("duration_ns", "name", descending=[True, False]).head(3).iter_rows()
     )
 

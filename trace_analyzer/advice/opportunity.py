@@ -12,7 +12,7 @@ from trace_analyzer.analyses.causes import behind_waits
 from trace_analyzer.catalog import NAME_LIMIT
 from trace_analyzer.catalog.event_names import WITHIN_DEVICE, built_in_call, copy_direction, in_function
 from trace_analyzer.catalog.fixes import PROFILE
-from trace_analyzer.catalog.kernels import OWN_NAME, kernel_pattern
+from trace_analyzer.catalog.kernels import OWN_NAME, function_name, kernel_pattern
 from trace_analyzer.frames.intervals import clip, lookup_at, union
 from trace_analyzer.frames.lookups import as_strings, factorize, map_unique, sum_by_group
 from trace_analyzer.report import Advice
@@ -116,6 +116,12 @@ KERNEL = (
 
 Of a name that fills lines, as those of Tensile (600 characters), it keeps the ends, which hold what differs.
 """
+
+
+def kernel_word(name: str) -> str:
+    """Return a kernel's own identifier, mangled or not, without the middle of one that fills lines."""
+    own = function_name(name)
+    return own if len(own) < 96 else f"{own[:60]}…{own[-16:]}"
 
 
 def largest_names(rows: pl.DataFrame, name: pl.Expr, figure: pl.Expr, steps: int = 1) -> str:
