@@ -31,7 +31,6 @@ from trace_analyzer.replay.recording import (
     ALLOC,
     ALLOCATION,
     BLOCKING_COPY,
-    COMPILATION,
     COPY,
     FREE,
     HOST_PARTS,
@@ -229,12 +228,6 @@ def scale_activities(weights: Weights, graph: Graph, chosen: Flags, factor: floa
 def remove(weights: Weights, edges: Flags) -> None:
     """Remove edges: passes ignore them."""
     weights.removed |= edges
-
-
-__all__ = [
-    "ALLOCATION", "COMPILATION", "FIRST_DEVICE", "LABELS", "SYNCS", "Attributes", "Floats", "Weights", "attributes", "measured",
-    "quickened", "remove", "scale_activities", "scale_host", "scale_label",
-]  # fmt: skip
 
 
 class NotApplicable(Exception):

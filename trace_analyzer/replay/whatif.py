@@ -131,19 +131,12 @@ class WhatIf(Result):
             "device": self.device,
             "steps": self.steps,
             "step_ns": self.step_ns,
-            "replay": None if self.replay is None else {
-                "step_ns": self.replay.step_ns, "error_ratio": self.replay.error_ratio,
-                "unexplained_ratio": self.replay.unexplained_ratio, "inferred_ratio": self.replay.inferred_ratio,
-            },
+            "replay": self.replay and vars(self.replay),
             "floors": None if self.cpu_floor_ns is None else {"cpu_ns": self.cpu_floor_ns, "device_ns": self.device_floor_ns},
             "changes": [{"name": c.name, "options": _plain(c.options)} for c in self.changes],
-            "predicted": None if self.predicted is None else _interval(self.predicted),
+            "predicted": self.predicted and vars(self.predicted),
             "scenarios": [
-                {
-                    "name": s.name, "options": _plain(s.options), "label": s.label, "what": s.what,
-                    "step_ns": s.step_ns, "low_ns": s.low_ns, "high_ns": s.high_ns, "saves_ratio": s.saves_ratio, "is_known": s.is_known, "refused": None,
-                }
-                for s in self.scenarios
+                {**vars(s), "options": _plain(s.options), "refused": None} for s in self.scenarios
             ] + [
                 {
                     "name": s.name, "options": _plain(s.options), "label": Change(s.name, s.options).label, "what": what_of(s.name),
@@ -156,7 +149,7 @@ class WhatIf(Result):
                 for p in self.critical_path
             ],
             "levers": [vars(lever) for lever in self.levers],
-            "memory": None if self.memory is None else vars(self.memory),
+            "memory": self.memory and vars(self.memory),
             "skipped": [{"name": s.name, "options": _plain(s.options), "reason": s.reason} for s in self.skipped],
         }  # fmt: skip
 
@@ -175,10 +168,6 @@ def helpful(scenarios: Iterable[Scenario]) -> tuple[Scenario, ...]:
     """Return the changes that save at least `WORTH_RATIO`, in the order of `ranked_ns`, as advice."""
     worth = (s for s in scenarios if s.what == "change" and s.saves_ratio >= WORTH_RATIO)
     return tuple(sorted(worth, key=lambda s: ranked_ns(s.step_ns, s.low_ns, s.high_ns, is_known=s.is_known)))
-
-
-def _interval(predicted: Prediction) -> dict[str, float]:
-    return {"step_ns": predicted.step_ns, "low_ns": predicted.low_ns, "high_ns": predicted.high_ns}
 
 
 def _plain(options: Mapping[str, float | str]) -> dict[str, float | str]:
