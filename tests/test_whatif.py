@@ -264,6 +264,7 @@ def test_without_links_only_the_device_can_be_made_faster(tmp_path: Path) -> Non
     assert standard.status == "ok"
     assert {s.options.get("target") for s in standard.scenarios} >= {"gpu"}
     assert all("launches of" in s.reason for s in standard.skipped if s.name in ("no-sync", "graphs"))
+    assert not any("launches of" in s.reason for s in standard.skipped if s.name in ("fuse", "bf16"))
     assert "No standard change that has an estimate saves 2 % or more." in standard.summary()
     path = tmp_path / "t.json"
     path.write_bytes(UNLINKED)

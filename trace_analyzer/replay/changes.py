@@ -450,7 +450,7 @@ CHANGES: Mapping[str, Kind] = {
     "pinned": Kind("pinned, asynchronous copies", pinned),
     "prefetch": Kind("prefetched data, {workers}", prefetch),
     "warm": Kind("one-time work gone", warm),
-    "fuse": Kind("kernels fused", fuse),
+    "fuse": Kind("kernels fused", fuse, host=False),
     "tf32": Kind(
         "FP32 matmuls and convolutions in TF32", lambda w, s, o: narrower(w, s, {**o, "dtype": "tf32"}), host=False
     ),
