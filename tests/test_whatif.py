@@ -25,7 +25,6 @@ from trace_analyzer.documents.whatif import _headline
 from trace_analyzer.replay import outcomes, prediction, weights
 from trace_analyzer.replay.changes import CHANGES, Change
 from trace_analyzer.replay.whatif import Skipped, WhatIf, changes_of, whatif
-from trace_analyzer.report.verdicts import ranked_ns
 from trace_analyzer.vocabulary import CHANGE_PARTS, PART_OPTION
 
 pytestmark = pytest.mark.slow
@@ -206,9 +205,9 @@ def test_a_synchronize_whose_removal_saves_nothing() -> None:
 
 def test_helpful_changes_save_two_percent_or_more() -> None:
     result = whatif(report(SYNCHRONIZED))
-    assert [s.name for s in result.helpful][:2] == ["no-sync", "fuse"], "as advice: by what is shown"
-    shown = [ranked_ns(s.step_ns, s.low_ns, s.high_ns, is_known=s.is_known) for s in result.helpful]
-    assert shown == sorted(shown)
+    assert [s.name for s in result.helpful][:2] == ["no-sync", "fuse"], "as advice: by the middle of the interval"
+    middles = [s.low_ns + s.high_ns for s in result.helpful]
+    assert middles == sorted(middles)
     assert all(s.saves_ratio >= 0.02 and s.what == "change" for s in result.helpful)
     assert whatif(report(COMPUTE)).helpful == ()
     assert whatif(report(COMPUTE)).summary().startswith("No standard change saves 2 % or more.")

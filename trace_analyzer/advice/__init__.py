@@ -26,7 +26,6 @@ from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.estimates import DeviceReplay, Estimates, change_of, with_changes
 from trace_analyzer.report import Advice, Predicted, Saving, Verdict
 from trace_analyzer.report.summaries import saves_nothing
-from trace_analyzer.report.verdicts import ranked_ns
 from trace_analyzer.units import duration
 from trace_analyzer.verdict import KERNEL_REGIMES
 from trace_analyzer.vocabulary import although
@@ -81,7 +80,7 @@ def opportunities(
 def _within_floor(fix: Fix, opportunity: Opportunity, estimates: Estimates, context: AdviceContext) -> Opportunity:
     """Return the opportunity of a fix for kernels, or for the host, with the bound that an infinitely fast one sets.
 
-    An estimate may go beyond: fused kernels spare the CPU their launches.
+    A known estimate may go beyond: fused kernels spare the CPU their launches.
     """
     if estimates.floors is None or not estimates.now_ns or not opportunity.is_saving or fix.last_resort:
         return opportunity
@@ -93,10 +92,11 @@ def _within_floor(fix: Fix, opportunity: Opportunity, estimates: Estimates, cont
         return opportunity
     predicted = _predicted(fix, opportunity, estimates, context)
     most_ns = round((1 - floor_ns / estimates.now_ns) * context.window_ns)
-    most_ns = max(most_ns, 0 if predicted is None else _best_ns(predicted, context.window_ns))
+    if predicted is not None and predicted.is_known:
+        most_ns = max(most_ns, _best_ns(predicted, context.window_ns))
     if most_ns >= opportunity.saves_ns:
         return opportunity
-    return replace(opportunity, saves_ns=most_ns, how_bound=f"{opportunity.how_bound}; lowered to what {how}")
+    return replace(opportunity, saves_ns=max(most_ns, 0), how_bound=f"{opportunity.how_bound}; lowered to what {how}")
 
 
 def _once_each(
@@ -237,27 +237,28 @@ def _least_ns(fix: Fix, advice_context: AdviceContext) -> float:
 
 
 def ranked_ratio(item: Advice) -> float:
-    """Return the share of the step by which advice is ranked: what its estimate shows, else its bound."""
+    """Return the share of the step by which advice is ranked: the middle of an estimate's interval, else the bound."""
     then = item.predicted
     if then is None:
         return item.saving.at_most_ratio
-    return _saved_ratio(ranked_ns(then.step_ns, then.low_ns, then.high_ns, is_known=then.is_known), then)
+    return (_saved_ratio(then.low_ns, then) + _saved_ratio(then.high_ns, then)) / 2
 
 
 def _ranked(items: Sequence[tuple[Fix, Advice]]) -> tuple[Advice, ...]:
     """Sort by `ranked_ratio`, the largest first.
 
-    Behind come, in this order: what does not limit and may gain nothing; last resorts; what the replay says gains nothing.
+    Behind come, in this order: what is for another regime and nothing shows to help; last resorts; what the replay says
+    gains nothing.
     """
 
     def place(pair: tuple[Fix, Advice]) -> tuple[bool, bool, bool, bool, float]:
         fix, item = pair
-        is_known = item.predicted is None or item.predicted.is_known
+        shown_to_help = item.predicted is not None and item.predicted.is_known
         return (
             not (fix.first and item.is_of_limit),
             item.predicted is not None and saves_nothing(item.predicted),
             fix.last_resort,
-            not (is_known or item.is_of_limit),
+            not (shown_to_help or item.is_of_limit),
             -ranked_ratio(item),
         )
 

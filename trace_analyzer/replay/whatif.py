@@ -24,7 +24,7 @@ from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.refusals import barred, refusal
 from trace_analyzer.replay.weights import NotApplicable, NothingToChange, UnknownTarget
 from trace_analyzer.report import Lever, Report
-from trace_analyzer.report.verdicts import is_saving_known, ranked_ns
+from trace_analyzer.report.verdicts import is_saving_known
 from trace_analyzer.results import Result
 from trace_analyzer.thresholds import WORTH_RATIO
 from trace_analyzer.units import printable
@@ -165,9 +165,9 @@ class WhatIf(Result):
 
 
 def helpful(scenarios: Iterable[Scenario]) -> tuple[Scenario, ...]:
-    """Return the changes that save at least `WORTH_RATIO`, in the order of `ranked_ns`, as advice."""
+    """Return the changes that save at least `WORTH_RATIO`, as advice by the middle of the interval."""
     worth = (s for s in scenarios if s.what == "change" and s.saves_ratio >= WORTH_RATIO)
-    return tuple(sorted(worth, key=lambda s: ranked_ns(s.step_ns, s.low_ns, s.high_ns, is_known=s.is_known)))
+    return tuple(sorted(worth, key=lambda s: s.low_ns + s.high_ns))
 
 
 def _plain(options: Mapping[str, float | str]) -> dict[str, float | str]:

@@ -403,11 +403,6 @@ def is_saving_known(now_ns: float, step_ns: float, low_ns: float, high_ns: float
     return bool(is_narrow or now_ns - low_ns < thresholds.WORTH_RATIO * now_ns)
 
 
-def ranked_ns(step_ns: float, low_ns: float, high_ns: float, *, is_known: bool) -> float:
-    """Return the step by which an estimate is ranked: what it shows, or the middle of an interval that has no one figure."""
-    return step_ns if is_known else (low_ns + high_ns) / 2
-
-
 @dataclass(frozen=True)
 class Predicted:
     """Hold the step's predicted time after a change: the estimate of a replay, with its interval."""
