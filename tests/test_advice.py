@@ -392,9 +392,9 @@ def test_a_runner_up_that_can_save_far_more_is_heard_first() -> None:
 def test_bounds_name_causes_that_exist() -> None:
     report = analysed(iterations(lambda t: annotation(LOADS, t, 850)))
     (item,) = (item for item in report.advice if item.id == "data-loading")
-    cause, _, raised = item.how_bound.removeprefix("all idle time of the window with cause ").partition("; ")
-    assert cause in set(map(phrase, IDLE_CAUSES))
-    assert raised == "raised to the best end of the replay's interval, since other waits may shrink too"
+    assert item.how_bound.removeprefix("all idle time of the window with cause ") in {
+        phrase(cause) for cause in IDLE_CAUSES
+    }
 
 
 @pytest.mark.slow

@@ -439,7 +439,7 @@ def test_each_step_says_its_verdict(tmp_path: Path) -> None:
         ("cudaEventSynchronize", 16, 2, "cuda|Event|Synchronize"),
         ("Optimizer.zero_grad#SGD.zero_grad", 20, 2, "Optimizer.|zero_|grad#|SGD.|zero_|grad"),
         ("DistributedDataParallel.forward", 12, 2, "DistributedDataParallel.forward"),
-        ("transformers/models/bert/modeling_bert.py:364", 20, 3, "transformers/|models/|bert/|modeling_|bert.|py:|364"),
+        ("transformers/models/bert/modeling_bert.py:364", 20, 3, "transformers/|models/|bert/|modeling_|bert.py:364"),
         ("onewordwithoutanyplacetobreak", 20, 2, "onewordwithoutanyplacetobreak"),
     ],
 )

@@ -479,7 +479,7 @@ def test_memory_and_queue_are_shown_for_the_chosen_place(browser: Browser) -> No
     assert panels() == ["queue", "queued_work", "memory"]
     Select(browser.part("place")).select_by_visible_text("CPU")
     browser.wait(lambda: panels() == ["memory"])
-    assert "8.39 MB" in browser.driver.find_element("css selector", "[data-curve=memory]").text
+    assert "8 MiB" in browser.driver.find_element("css selector", "[data-curve=memory]").text
 
 
 def test_the_queue_says_its_depth_and_leads_to_what_ran(browser: Browser) -> None:

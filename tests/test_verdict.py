@@ -31,7 +31,7 @@ from trace_analyzer.report import (
 from trace_analyzer.verdict import Levers, StepVerdict, judge, shares, step_verdict, verdict, without_regime
 from trace_analyzer.verdict.decide import COUNTED_NOWHERE
 from trace_analyzer.verdict.judge import MOST_WORLDS, confidence_ratio, doubts_of
-from trace_analyzer.vocabulary import HOST_CAUSES, IDLE_CAUSES, PARTS
+from trace_analyzer.vocabulary import HOST_CAUSES, IDLE_CAUSES, NOT_OWN, PARTS
 
 OVERHEAD, MEMORY, COMPUTE = "overhead-bound", "memory-bandwidth-bound", "compute-bound"
 COMMUNICATION = "communication-bound"
@@ -142,7 +142,7 @@ def test_judgements_obey_the_rules(parts: dict[str, int]) -> None:
     if judged is None:
         assert not any(ns for part, ns in parts.items() if PARTS[part].cure)
         return
-    groups, window = judged.groups_ns, sum(ns for part, ns in parts.items() if part != "earlier-work")
+    groups, window = judged.groups_ns, sum(ns for part, ns in parts.items() if part not in NOT_OWN)
     assert sum(groups.values()) == sum(ns for part, ns in parts.items() if PARTS[part].cure)
     largest, won = max(groups.values()), groups[judged.regime]
     kernels = max(groups[COMPUTE], groups[MEMORY])
@@ -687,7 +687,7 @@ def test_no_regime_is_named_beside_more_that_is_unknown(parts: dict[str, int]) -
     judged = verdict_of(parts_ns=parts_of() | parts)
     idle = sum(ns for part, ns in parts.items() if part in COUNTED_NOWHERE and part != "other")
     other, known = parts.get("other", 0), {part: ns for part, ns in parts.items() if part not in COUNTED_NOWHERE}
-    judgement = judge(parts_of() | known)
+    judgement = judge(parts_of() | parts)
     turned = {
         alone.regime
         for kind in ("compute", "memory")

@@ -191,13 +191,11 @@ class Replay:
         if only_removes(changes) and not self._differs(weights):
             return Prediction(now, now, now)
         if unexplained > MAX_UNEXPLAINED:
-            raise NotApplicable(
-                f"nothing in the trace explains {percent(unexplained)} of what the step would wait for then"
-            )
+            of_step = f"{percent(unexplained)} of what the step would wait for then"
+            raise NotApplicable(f"nothing in the trace explains {of_step}")
         step = self._lawful(changes, outcome.step_ns)
-        error = abs(self.identity_ratio)
-        if self._inferred_ratio(path, outcome) > INFERRED_RATIO:
-            error = max(error, self.round_trip)
+        inferred = self._inferred_ratio(path, outcome) > INFERRED_RATIO
+        error = max(abs(self.identity_ratio), self.round_trip if inferred else 0.0)
         rest = self._effect_of_rest(weights, outcome.step_ns)
         half = max(
             hypot(error * step, rest, self._noise(changes, path, outcome, weights)),
@@ -210,12 +208,14 @@ class Replay:
         # At its best, the error is the same share of the step.
         low, high = (max(best * (1 - half / step), 0.0) if step else 0.0), worst + half
         if only_removes(changes):
-            if not any(change.name == "fuse" for change in changes):  # which spares launches on the other side, too
+            names = {change.name for change in changes}
+            if "fuse" not in names:  # which spares launches on the other side, too
                 low = max(low, (1 - MIN_HALF_WIDTH) * self._floor_of(changes))
-            low = max(low, least - max(error * step, TYPICAL_ERROR * (now - least)))
-            is_slower = any(change.name == "prefetch" for change in changes)
+            typical = 0.0 if names == {"prefetch"} else TYPICAL_ERROR  # loading is recorded, not typical
+            low = max(low, least - max(error * step, typical * (now - least)))
+            slowed = self._at_worst(changes) if "prefetch" in names else 0.0
             is_of_links = any(ch.of_links(change, self.scene) for change in changes)
-            high = now if is_of_links else min(high, max(now, self._at_worst(changes) if is_slower else 0.0))
+            high = now if is_of_links else min(high, max(now, slowed))
         return Prediction(step, min(low, step), max(high, step))
 
     def _differs(self, weights: Weights) -> bool:

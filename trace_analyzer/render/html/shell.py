@@ -45,7 +45,9 @@ _COMMENT = re.compile(r"^\s*//.*\n", re.MULTILINE)
 _MODULE_SYNTAX = re.compile(r"^import [^;]*;\n|^export (?=(?:async )?(?:function|const|class) )", re.MULTILINE)
 _BEFORE_UNIT = re.compile(r"(?<=[0-9]) (?=%|(?:[num]?s|[KMGT]?i?B)\b)")
 _CODE = re.compile(r"`([^`]*)`")
-_PARTS = re.compile(r"(?<=[_.:/#])(?=[^_.:/#])|(?<=[a-z])(?=[A-Z])|(?<= )")
+_PARTS = re.compile(
+    r"(?<=[_.:/#])(?=[^_.:/#])(?!(?<=\.)[A-Za-z]\w*[:(]\d|(?<=:)\d)|(?<=[a-z])(?=[A-Z])|(?<= )"
+)  # not between a file's name, its ending and a line's number
 _FOLDERS = re.compile(r"(?<=[/\\])(?=[^/\\])|(?<=[^_]_)(?=[^_\s./\\]+(?:_[^\s./\\]*)?$)")
 _WORDS = re.compile(r"(?<=[_-])(?=[^_-])")
 _FILE = re.compile(r"(\(?[\w.+-]+\.[A-Za-z]\w*(?:\(\d+\)|:\d+)?[,;:.)]*)")
