@@ -105,23 +105,22 @@ def in_a_step(context: AdviceContext, number: int, one: str, many: str | None = 
 
 
 _NAME = pl.col("name").cast(pl.String)
+_MOST, _HEAD, _TAIL = 96, 60, 16
+"""Characters from which on a name fills lines, as those of Tensile (600) do, and those of its ends, which hold what differs."""
 _OWN = pl.coalesce(_NAME.str.head(NAME_LIMIT).str.extract(OWN_NAME), _NAME)
 KERNEL = (
-    pl.when(_OWN.str.len_chars() < 96)
+    pl.when(_OWN.str.len_chars() < _MOST)
     .then(_OWN)
-    .otherwise(pl.format("{}…{}", _OWN.str.head(60), _OWN.str.tail(16)))
+    .otherwise(pl.format("{}…{}", _OWN.str.head(_HEAD), _OWN.str.tail(_TAIL)))
     .alias("name")
 )
-"""Expression for a kernel's name without return type, namespaces and arguments; other names as they are.
-
-Of a name that fills lines, as those of Tensile (600 characters), it keeps the ends, which hold what differs.
-"""
+"""Expression for a kernel's name without return type, namespaces, arguments and the middle of a long one; other names as they are."""
 
 
 def kernel_word(name: str) -> str:
-    """Return a kernel's own identifier, mangled or not, without the middle of one that fills lines."""
+    """Return a kernel's own identifier, mangled or not, without the middle of a long one."""
     own = function_name(name)
-    return own if len(own) < 96 else f"{own[:60]}…{own[-16:]}"
+    return own if len(own) < _MOST else f"{own[:_HEAD]}…{own[-_TAIL:]}"
 
 
 def largest_names(rows: pl.DataFrame, name: pl.Expr, figure: pl.Expr, steps: int = 1) -> str:

@@ -124,10 +124,9 @@ def bigger_batch(context: AdviceContext) -> Opportunity | None:
     if context.verdict.cause not in ("launch", "small-kernels"):
         return None
     parts, idle = judged_parts(context.verdict), context.launching_idle
-    overhead = total(idle, length_ns()) + parts.get("latency", 0) + parts.get("device-gap", 0)
-    silent_ns = total(context.idle.lazy().filter(pl.col("cause").is_in(LAUNCHING)), length_ns()) - total(
-        idle, length_ns()
-    )
+    launching_ns = total(idle, length_ns())
+    overhead = launching_ns + parts.get("latency", 0) + parts.get("device-gap", 0)
+    silent_ns = total(context.idle.lazy().filter(pl.col("cause").is_in(LAUNCHING)), length_ns()) - launching_ns
     if silent_ns > overhead:
         return None
     kernels = context.within.activities.filter(

@@ -162,7 +162,8 @@ def _classified(
 
     What nothing names between operators is Python where its frames were recorded, else unknown. An operator passes its
     work on (``calls``) where it launches some or those within it take half of its time, else does it itself, as code that
-    Inductor generated always does between the operators that it calls: a run under `thresholds.TINY_OPERATOR_NS`, or one whose shapes usually take so little, is hardly more than a call.
+    Inductor generated always does between the operators that it calls: a run under `thresholds.TINY_OPERATOR_NS`, or one
+    whose shapes usually take so little, is hardly more than a call.
     """
     events = context.events.with_columns(is_operator.alias("is_operator"))
     within = events.filter("is_operator").group_by("parent_id").agg(pl.col("duration_ns").sum()).drop_nulls("parent_id")

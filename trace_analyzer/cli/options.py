@@ -81,7 +81,9 @@ class Number(click.FloatRange):
         return number
 
     def _describe_range(self) -> str:
-        return super()._describe_range().replace(f"{LEAST}<=", "0<").replace(f"{MOST}", "1e9")
+        return (
+            super()._describe_range().replace(f"{LEAST}<=", "0<").replace(f"{MOST}", f"{MOST:.0e}".replace("e+0", "e"))
+        )
 
 
 POSITIVE = Number(LEAST, MOST)
