@@ -35,7 +35,7 @@ WRAPPER_NAMES = {
 
 @dataclass(frozen=True)
 class RandomTrace:
-    """Hold a trace as the bytes of a file and as parsed JSON."""
+    """A trace as the bytes of a file and as parsed JSON."""
 
     content: bytes
 

@@ -82,7 +82,7 @@ class FlowEnd:
 
 @dataclass(frozen=True)
 class Trace:
-    """Hold the content of a file that the oracles need, times in ns as in the file."""
+    """The content of a file that the oracles need, times in ns as in the file."""
 
     activities: tuple[Activity, ...]
     host: tuple[HostEvent, ...]

@@ -17,7 +17,7 @@ PUSH_POP, START_END, RUNTIME, DRIVER = 59, 60, 0, 1
 
 
 class Export:
-    """Hold an export that is being written: rows by table, with texts in `StringIds`."""
+    """An export that is being written: rows by table, with texts in `StringIds`."""
 
     def __init__(self) -> None:
         self._texts: dict[str, int] = {}

@@ -132,7 +132,7 @@ ANYTHING = Anything()
 
 @dataclass
 class Reference:
-    """Hold the reader's result: rows of each table in order, and counts of events in no table."""
+    """The reader's result: rows of each table in order, and counts of events in no table."""
 
     tables: dict[str, list[Row]]
     event_count: int

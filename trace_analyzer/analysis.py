@@ -130,7 +130,7 @@ class Node:
 
 
 class TableGraph:
-    """Hold values by name: given ones, and those that nodes make on demand.
+    """Values by name: given ones, and those that nodes make on demand.
 
     ``kept`` names the values that the caller will `take`; every other value is freed when no kept value needs it any
     more. An exception is not stored: it is raised again at each request. All methods may be called from any thread.

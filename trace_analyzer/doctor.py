@@ -35,7 +35,7 @@ HIDDEN = "(left out)"
 
 @dataclass(frozen=True)
 class Item:
-    """Hold one fact: topic, name, value, status, and what to do about a problem.
+    """One fact: topic, name, value, status, and what to do about a problem.
 
     ``is_private`` marks a value or advice that may contain a path of the user or the name of a plug-in.
     """

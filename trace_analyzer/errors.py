@@ -58,7 +58,7 @@ Severity = Literal["info", "warning", "error"]
 
 @dataclass(frozen=True)
 class Note:
-    """Hold one remark about the trace or the analysis.
+    """One remark about the trace or the analysis.
 
     ``code`` is stable and meant for programs, ``message`` for people. ``count`` is the number of events (or other items
     that the message names).

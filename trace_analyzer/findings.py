@@ -26,7 +26,7 @@ from trace_analyzer.windows import Judged
 
 
 class DeviceFindings(NamedTuple):
-    """Hold the findings on a device, whatever the window.
+    """The findings on a device, whatever the window.
 
     ``model`` is its row of the catalogue. ``known_ratio`` is the share of kernel time with known FLOP and bytes,
     ``work_ratio`` the share with at least one of them known. ``parts_withheld`` and ``causes_withheld`` are the reasons
@@ -61,7 +61,7 @@ class DeviceFindings(NamedTuple):
 
 
 class Findings(NamedTuple):
-    """Hold the findings on the verdict's window: device, window and partition, also of each of its steps.
+    """The findings on the verdict's window: device, window and partition, also of each of its steps.
 
     ``loading_behind_waits_ns`` is the idle time after waits in which data was loading.
     """
@@ -80,7 +80,7 @@ class Findings(NamedTuple):
 
 @dataclass(frozen=True)
 class StepFindings:
-    """Hold the findings on a step: its device, its number, and its count of activities."""
+    """The findings on a step: its device, its number, and its count of activities."""
 
     findings: Findings
     device: int
@@ -90,7 +90,7 @@ class StepFindings:
 
 
 class DeviceSources(NamedTuple):
-    """Hold the values from which device findings are made."""
+    """The values from which device findings are made."""
 
     trace: Trace
     host: Host
@@ -171,7 +171,7 @@ def window_parts(judged: Judged | None, busy_parts: pl.DataFrame, idle_causes: p
 
 
 class WindowSources(NamedTuple):
-    """Hold the values from which window findings are made."""
+    """The values from which window findings are made."""
 
     windows: pl.DataFrame
     device_steps: pl.DataFrame

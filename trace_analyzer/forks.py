@@ -19,7 +19,7 @@ _NAMING_S = 0.01
 
 
 class _Fork:
-    """Hold the state that a child inherits from its parent: memory, but no threads."""
+    """The state that a child inherits from its parent: memory, but no threads."""
 
     pool_runs = False
     pool_is_lost = False

@@ -39,7 +39,7 @@ class Choices(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Hold the options of an analysis. Each is a keyword of `trace_analyzer.analyze` and an option of the command.
+    """The options of an analysis. Each is a keyword of `trace_analyzer.analyze` and an option of the command.
 
     - ``device``: by the file's id; the one with most busy time by default.
     - ``step``: ``"steady"``, ``"all"`` (the whole trace) or a step's index: what the verdict is about.

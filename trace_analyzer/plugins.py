@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Plugin:
-    """Hold a plug-in: its folder, and the package name for its modules."""
+    """A plug-in: its folder, and the package name for its modules."""
 
     name: str
     folder: Path

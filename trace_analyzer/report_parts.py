@@ -50,7 +50,7 @@ _TOP_FUSIONS = 10
 
 @dataclass(frozen=True)
 class DeviceTables:
-    """Hold the values from which device reports are made."""
+    """The values from which device reports are made."""
 
     windows: pl.DataFrame
     activities: pl.DataFrame

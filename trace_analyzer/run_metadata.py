@@ -19,7 +19,7 @@ _MAX_NUMBER = 10**15
 
 @dataclass(frozen=True)
 class RunMetadata:
-    """Hold the facts that a recording by this package states about itself; null where unknown."""
+    """The facts that a recording by this package states about itself; null where unknown."""
 
     measured_step_ms: Annotated[float | None, "Mean time of a step without the profiler, ms."] = None
     level: Annotated[str | None, "How much was recorded: `light`, `standard` or `full`."] = None

@@ -35,7 +35,7 @@ work (``unseen``); or the reason is ``unknown``.
 
 @dataclass(frozen=True)
 class Term:
-    """Hold a key with its label and its meaning in one sentence."""
+    """A key with its label and its meaning in one sentence."""
 
     key: str
     label: str
@@ -50,7 +50,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Colour:
-    """Hold ``#rrggbb`` for a light and a dark page; an empty ``dark`` means the same for both."""
+    """``#rrggbb`` for a light and a dark page; an empty ``dark`` means the same for both."""
 
     light: str
     dark: str = ""
@@ -58,7 +58,7 @@ class Colour:
 
 @dataclass(frozen=True)
 class Regime(Term):
-    """Hold a limit of a window; ``noun`` names the time that counts towards it, ``part`` the part with its colour.
+    """A limit of a window; ``noun`` names the time that counts towards it, ``part`` the part with its colour.
 
     ``clause`` is the headline's clause where the regime has no cause.
     """
@@ -71,7 +71,7 @@ class Regime(Term):
 
 @dataclass(frozen=True)
 class Cause(Term):
-    """Hold a cause of a regime; ``definition`` is the headline's clause.
+    """A cause of a regime; ``definition`` is the headline's clause.
 
     ``limit`` and ``noun`` replace the regime's label and noun where those would mislead.
     """
@@ -83,7 +83,7 @@ class Cause(Term):
 
 @dataclass(frozen=True)
 class Part(Term):
-    """Hold a part of a window: work of the device, or a cause of its idle time, with all that other modules need of it.
+    """A part of a window: work of the device, or a cause of its idle time, with all that other modules need of it.
 
     ``cure`` is the regime and its cause that the time counts towards; None where it counts towards no regime. Recording
     lengthens ``slowed`` causes. ``fixes`` are the ids of advice that shortens this part.
@@ -105,7 +105,7 @@ class Part(Term):
 
 @dataclass(frozen=True)
 class Group(Term):
-    """Hold a group of kernel buckets, as in the article's table, or another class of activities or events."""
+    """A group of kernel buckets, as in the article's table, or another class of activities or events."""
 
     colour: Colour
 

@@ -18,7 +18,7 @@ _MOST_STEPS = 1 << 62
 
 
 class Judged(NamedTuple):
-    """Hold what the verdict is about: the device's code, the window, and its intervals (device, start_ns, end_ns)."""
+    """What the verdict is about: the device's code, the window, and its intervals (device, start_ns, end_ns)."""
 
     device: int
     window: Window

@@ -139,7 +139,7 @@ _ZERO_SHOT = r"transformers/pipelines/zero_shot_(classification|object_detection
 
 @dataclass(frozen=True)
 class CpuFix:
-    """Hold the page of a fix: its texts, and which time of the main thread it concerns.
+    """The page of a fix: its texts, and which time of the main thread it concerns.
 
     This is time in ``parts`` of table `cpu_time` (of ``python``, that in PyTorch's own calls is ``python-of-torch``), in
     ``phases`` of a step (all without), in operators whose first operand has so many ``bits`` (any without), and not in

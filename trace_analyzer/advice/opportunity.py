@@ -22,7 +22,7 @@ from trace_analyzer.vocabulary import NAMED_WORK, phrase
 
 @dataclass(frozen=True)
 class Opportunity:
-    """Hold the upper bound on a saving with its formula, figures and place; ``values`` fill the advice's placeholders.
+    """The upper bound on a saving with its formula, figures and place; ``values`` fill the advice's placeholders.
 
     Without ``is_saving``, ``saves_ns`` is the time concerned, of which it saves nothing by itself. ``where`` names the
     code, with times per step for the number of steps that it takes; on demand, as most opportunities are too small to

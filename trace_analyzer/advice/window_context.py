@@ -34,7 +34,7 @@ _IDLE = ("gap_id", "device", "start_ns", "end_ns", "cause", "event_id", "code")
 
 
 class WindowTables(NamedTuple):
-    """Hold the tables of a device's window, independent of its verdict.
+    """The tables of a device's window, independent of its verdict.
 
     ``activities`` are those that start in the window, with the thread and the time of their launch, the class of their
     ``module``, whether they are ``recomputed``, and what a fused one is made of (``fused``); ``collectives``, ``roofs`` and ``missed`` (matmuls and convolutions
@@ -92,7 +92,7 @@ def _provenance(fused_kernels: pl.DataFrame) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class AdviceContext:
-    """Hold the inputs of the rules: the verdict, and the tables of its window (``within``).
+    """The inputs of the rules: the verdict, and the tables of its window (``within``).
 
     ``regimes`` are the verdict's regime and its runner-up. ``has_steps`` says whether the window has steps, whose number is
     ``steps``. ``idle`` and ``cold`` are its idle intervals outside and inside a cold start, with a row of ``codes``, as in

@@ -25,7 +25,7 @@ _OWN_FILES = (".report.json", ".calibration.json")
 
 
 class Tools:
-    """Hold the tools, which answer in text about traces inside a folder."""
+    """The tools, which answer in text about traces inside a folder."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()

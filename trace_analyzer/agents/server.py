@@ -96,7 +96,7 @@ def _unknown(kind: str, name: str, known: list[str]) -> str:
 
 
 class _Consent(BaseModel):
-    """Hold the user's answer."""
+    """The user's answer."""
 
     run: bool = Field(description="Run this command now")
 

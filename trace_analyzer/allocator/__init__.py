@@ -17,7 +17,7 @@ KINDS = ("category", "line", "module", "operator")
 
 @dataclass(frozen=True)
 class Holder:
-    """Hold the bytes of what shares a line, module, operator or category. Those of one kind sum up to the peak."""
+    """The bytes of what shares a line, module, operator or category. Those of one kind sum up to the peak."""
 
     key: Annotated[str, "Name of the line, module, operator or category."]
     kind: Annotated[Literal["line", "module", "operator", "category"], "What it names."]
@@ -27,7 +27,7 @@ class Holder:
 
 @dataclass(frozen=True)
 class SizeClass:
-    """Hold the blocks of a range of sizes or ages at the peak."""
+    """The blocks of a range of sizes or ages at the peak."""
 
     at_least: Annotated[int, "Smallest size in bytes, or age in events."]
     bytes: Annotated[int, "Bytes live at the peak."]
@@ -36,7 +36,7 @@ class SizeClass:
 
 @dataclass(frozen=True)
 class Held:
-    """Hold a segment whose free part cannot go back to the driver, because a block lives in it."""
+    """A segment whose free part cannot go back to the driver, because a block lives in it."""
 
     address: Annotated[int, "Address of the segment."]
     bytes: Annotated[int, "Size of the segment."]
@@ -47,7 +47,7 @@ class Held:
 
 @dataclass(frozen=True)
 class OutOfMemory:
-    """Hold an out-of-memory error of the record."""
+    """An out-of-memory error of the record."""
 
     event: Annotated[int, "Row number in the record."]
     asked_bytes: Annotated[int, "Bytes that were asked for."]
@@ -64,7 +64,7 @@ class OutOfMemory:
 
 @dataclass(frozen=True)
 class PeakSaving:
-    """Hold a change that lowers the peak, by the record replayed with it."""
+    """A change that lowers the peak, by the record replayed with it."""
 
     name: Annotated[str, "Stable name: a row of `changes` in `catalog/allocations.toml`."]
     label: Annotated[str, "The change in words."]
@@ -77,7 +77,7 @@ class PeakSaving:
 
 @dataclass(frozen=True)
 class Growth:
-    """Hold a line whose live bytes grow all through the record."""
+    """A line whose live bytes grow all through the record."""
 
     line: Annotated[str, "The line."]
     bytes: Annotated[int, "Its bytes live at the end."]
@@ -88,7 +88,7 @@ class Growth:
 
 @dataclass(frozen=True)
 class PeakChange:
-    """Hold what a line, module, operator or category held at the peak before and after. Those of one kind sum up to the change."""
+    """What a line, module, operator or category held at the peak before and after. Those of one kind sum up to the change."""
 
     device: Annotated[int, "Number of the device."]
     kind: Annotated[Literal["line", "module", "operator", "category"], "What the key names."]
@@ -99,7 +99,7 @@ class PeakChange:
 
 @dataclass(frozen=True)
 class LargerBatch:
-    """Hold how much larger a batch has the same peak without the line that holds most of it."""
+    """How much larger a batch has the same peak without the line that holds most of it."""
 
     line: Annotated[str, "The line."]
     low: Annotated[float, "A batch that is so many times as large has a peak that is no higher."]
@@ -108,7 +108,7 @@ class LargerBatch:
 
 @dataclass(frozen=True)
 class PeakPlace:
-    """Hold where the peak of a snapshot is in a trace of the same run, or why that is not known."""
+    """Where the peak of a snapshot is in a trace of the same run, or why that is not known."""
 
     path: Annotated[str, "Path of the trace."]
     time_ns: Annotated[int | None, "When, ns since the trace's origin; null where it is not known."]
@@ -123,7 +123,7 @@ class PeakPlace:
 
 @dataclass(frozen=True)
 class StreamBytes:
-    """Hold the bytes of a stream at the peak."""
+    """The bytes of a stream at the peak."""
 
     stream: Annotated[int | None, "The stream; null where unknown."]
     bytes: Annotated[int, "Bytes live at the peak."]
@@ -131,7 +131,7 @@ class StreamBytes:
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """Hold the memory of one device."""
+    """The memory of one device."""
 
     device: Annotated[int, "Number of the device."]
     base_bytes: Annotated[int, "Bytes live before the record: those at the end less the net of the record."]
@@ -166,7 +166,7 @@ class DeviceMemory:
 
 @dataclass(frozen=True, repr=False)
 class Memory(Result):
-    """Hold where device memory goes, by device. Charts need the frames."""
+    """Where device memory goes, by device. Charts need the frames."""
 
     schema_version: Annotated[int, "Version of this document."]
     path: Annotated[str, "Path of the file, as it was given."]

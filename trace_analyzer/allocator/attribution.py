@@ -60,7 +60,7 @@ STACKS = Table(
 
 @dataclass(frozen=True)
 class FrameRule:
-    """Hold a row of ``catalog/allocations.toml``."""
+    """A row of ``catalog/allocations.toml``."""
 
     role: str
     column: str

@@ -31,7 +31,7 @@ _IN_8_BITS = ("Adagrad", "Adam", "AdamW", "RMSprop", "SGD")
 
 @dataclass(frozen=True)
 class PeakFix:
-    """Hold a row of ``changes`` in ``catalog/allocations.toml``."""
+    """A row of ``changes`` in ``catalog/allocations.toml``."""
 
     name: str
     label: str
@@ -252,7 +252,7 @@ MEMORY_LEVELS = Table(
 
 @dataclass(frozen=True)
 class BatchMemory:
-    """Hold the peak of device memory with another batch, and which batch fits."""
+    """The peak of device memory with another batch, and which batch fits."""
 
     times: Annotated[float, "The batch, as a multiple of that of the record."]
     now_bytes: Annotated[int, "Most bytes live at once in the record."]

@@ -78,7 +78,7 @@ STACK_FRAMES: dict[str, pl.DataType] = {"stack": I64, "frame": I64}
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Hold the tables of a snapshot, and its call stacks: ``stacks`` has rows of ``frames``, the innermost of each first."""
+    """The tables of a snapshot, and its call stacks: ``stacks`` has rows of ``frames``, the innermost of each first."""
 
     events: pl.DataFrame
     segments: pl.DataFrame

@@ -246,7 +246,7 @@ DIMENSIONS = ("operator", "module", "python_function", "annotation", "phase", "s
 
 
 class Attribution(NamedTuple):
-    """Hold intervals of idle time with codes for the names that they are attributed to.
+    """Intervals of idle time with codes for the names that they are attributed to.
 
     ``intervals`` are those of table `idle`, with ``around_id``, the host event that the interval is attributed to, and
     ``code``, a row of ``codes``: operator, module, python_function, annotation and phase. Many intervals share few

@@ -51,7 +51,7 @@ _ENGINE = r"^<built-in method run_backward of "
 
 @dataclass(frozen=True)
 class CpuRun:
-    """Hold the main thread's window: its steps (0 for none), their bounds, and each piece of its time.
+    """The main thread's window: its steps (0 for none), their bounds, and each piece of its time.
 
     ``pieces`` has start_ns, end_ns, event_id, kind, name, phase, part, bits (of the first operand, if it is of floats: 64, 32 or 16;
     null for complex and quantized numbers; else 0), in_torch (whether the innermost file that Python runs is one of

@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 
 
 class MatchedDevices(NamedTuple):
-    """Hold the known properties of each device, by its code.
+    """The known properties of each device, by its code.
 
     ``listed`` are rows of the catalogue, ``calibrations`` are measurements on such devices, and ``models`` are the base
     of metrics: the catalogue, else the calibration, else the device assumed from kernel names; with the caller's

@@ -29,7 +29,7 @@ CALLS = ("runtime", "driver")
 
 
 class Host(NamedTuple):
-    """Hold the host events of a trace, and their names.
+    """The host events of a trace, and their names.
 
     ``events`` has one row per host event, in order of event_id: event_id, kind and name, both categorical, thread_id,
     process_id, start_ns, end_ns, duration_ns, name_id, ``marks`` (whether it only marks other events) and ``work``,
@@ -128,7 +128,7 @@ _PACKAGES = r"^.*(?:site|dist)-packages/"
 
 
 class Context(NamedTuple):
-    """Hold the context of every host event, and the names of the ids.
+    """The context of every host event, and the names of the ids.
 
     ``events`` are those of `Host`, with parent_id (the enclosing event), operator_id, module_id, frame_id, stack_id and
     annotation_id (the nearest among the event and its ancestors; for backward work, module and frame are those of the

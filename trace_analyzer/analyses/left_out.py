@@ -101,7 +101,7 @@ Interval = tuple[int, int]
 
 
 class RecordedSpan(NamedTuple):
-    """Hold the recorded time of the threads that launch a device's work: from their first event to their last.
+    """The recorded time of the threads that launch a device's work: from their first event to their last.
 
     ``device_ns`` is the device's own window within it, or beyond it. ``before`` and ``after`` name the innermost event
     that fills at least half of the time before the device's first work and after its last; None without such an event.
@@ -153,7 +153,7 @@ def _filling(events: pl.DataFrame, host: Host, interval: Interval) -> str | None
 
 
 class LeftOut(NamedTuple):
-    """Hold what a window leaves out: ``time_ns`` of ``total_ns``, of the recorded time or of the device's work.
+    """What a window leaves out: ``time_ns`` of ``total_ns``, of the recorded time or of the device's work.
 
     The larger share of the two is used. ``parts_ns`` is the partition of the left-out time between the device's first
     and last work, ``cold_gap_ns`` its cold start; ``span`` has the time before and after, where it is known.

@@ -32,7 +32,7 @@ SLOWED = tuple(part.key for part in vocabulary.PARTS.values() if part.slowed)
 
 
 class ProfilerOverhead(NamedTuple):
-    """Hold the profiler overhead in the idle time of windows, by cause, ns.
+    """The profiler overhead in the idle time of windows, by cause, ns.
 
     ``least_ns`` is the lower bound of an estimate, and ``event_cost_ns`` its (lower bound, estimate) per kind of event.
     A measurement instead has the time of a step with and without the profiler, and ``rest_ns``: the extra time of the
@@ -62,7 +62,7 @@ def is_measured(recording: ProfilerOverhead | None) -> TypeGuard[ProfilerOverhea
 
 
 class Prices(NamedTuple):
-    """Hold the cost of recording per kind of event, (lower bound, estimate) in ns, and idle time.
+    """The cost of recording per kind of event, (lower bound, estimate) in ns, and idle time.
 
     ``gaps`` are those with `gap_costs`; ``idle`` are the intervals of all gaps.
     """

@@ -54,7 +54,7 @@ _KERNEL_LAUNCH = pl.col("name").str.contains("(?i)launch") & ~pl.col("name").str
 
 @dataclass(frozen=True)
 class Executions:
-    """Hold the launches and captures of a recording, computed on demand, as few recordings replay graphs.
+    """The launches and captures of a recording, computed on demand, as few recordings replay graphs.
 
     ``launched_modules`` is (activity_id, module).
     """
@@ -162,7 +162,7 @@ REPLAYED: dict[str, pl.DataType | type[pl.DataType]] = {
 
 
 class Replays(NamedTuple):
-    """Hold the columns that kernels of graphs take from executions, one row each (`REPLAYED`), and notes."""
+    """The columns that kernels of graphs take from executions, one row each (`REPLAYED`), and notes."""
 
     kernels: pl.DataFrame
     notes: tuple[errors.Note, ...]

@@ -37,7 +37,7 @@ _TEXT_LIMIT = 4096
 
 
 class TensorType(NamedTuple):
-    """Hold shape and element type, which determine whether one call's output can be the next one's input."""
+    """Shape and element type, which determine whether one call's output can be the next one's input."""
 
     shape: Shape
     dtype: str
@@ -54,7 +54,7 @@ class TensorType(NamedTuple):
 
 
 class CallTensors(NamedTuple):
-    """Hold the tensors that a call reads, and the one that it writes."""
+    """The tensors that a call reads, and the one that it writes."""
 
     inputs: tuple[TensorType, ...]
     output: TensorType | None

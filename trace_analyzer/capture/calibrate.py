@@ -132,7 +132,7 @@ def _quiet() -> Iterator[None]:
 
 
 class _Budget:
-    """Hold the time budget, and report progress on it."""
+    """The time budget and its progress."""
 
     def __init__(self, seconds: float, progress: Progress) -> None:
         self._seconds, self._progress = seconds, progress

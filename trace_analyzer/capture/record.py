@@ -18,7 +18,7 @@ HOOK = Path(__file__).with_name("hook")
 
 @dataclass(frozen=True)
 class RecordedCommand:
-    """Hold the command's exit code (negative: minus the signal), its traces, and reasons for missing ones.
+    """The command's exit code (negative: minus the signal), its traces, and reasons for missing ones.
 
     ``without_device`` names the torch that sees no device, "" where all see one.
     """

@@ -72,7 +72,7 @@ def profile(
 
 
 class Session:
-    """Hold one recording; `profile` makes it."""
+    """One recording; `profile` makes it."""
 
     def __init__(self, steps: int | None, level: str, skip: int, trace: str | Path | None) -> None:
         if level not in LEVELS:

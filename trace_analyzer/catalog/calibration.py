@@ -23,7 +23,7 @@ _LARGE = 4
 
 @dataclass(frozen=True)
 class CopyRate:
-    """Hold a copy within the device's memory: ``bytes`` are read and as many written, ``gbps`` is the total GB/s."""
+    """A copy within the device's memory: ``bytes`` are read and as many written, ``gbps`` is the total GB/s."""
 
     bytes: Annotated[int, Limits(minimum=1)]
     gbps: Positive
@@ -31,7 +31,7 @@ class CopyRate:
 
 @dataclass(frozen=True)
 class MatmulRate:
-    """Hold the rate of a matmul of two square matrices."""
+    """The rate of a matmul of two square matrices."""
 
     dtype: str
     size: Annotated[int, Limits(minimum=1)]
@@ -40,7 +40,7 @@ class MatmulRate:
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """Hold the rate of a compiled chain of ``repeats`` multiply-adds per FP32 element of a large tensor."""
+    """The rate of a compiled chain of ``repeats`` multiply-adds per FP32 element of a large tensor."""
 
     repeats: Annotated[int, Limits(minimum=1)]
     gbps: Positive
@@ -49,7 +49,7 @@ class SweepPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """Hold the measurements of one device, identified as in a trace's header; null where unknown."""
+    """The measurements of one device, identified as in a trace's header; null where unknown."""
 
     name: str
     kind: str

@@ -33,7 +33,7 @@ _VENDOR_WORDS = {"nvidia", "amd", "intel", "r", "tesla", "geforce", "quadro", "i
 
 @dataclass(frozen=True)
 class Peaks:
-    """Hold peak dense TFLOP/s (1e12 per second) by dtype; None where unsupported or unknown.
+    """Peak dense TFLOP/s (1e12 per second) by dtype; None where unsupported or unknown.
 
     ``fp64`` and ``fp32`` are rates of the vector units, all others of the tensor cores.
     """
@@ -55,7 +55,7 @@ PEAK_NAMES = tuple(peak.name for peak in fields(Peaks))
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """Hold one kind of device as PyTorch sees it: for example one die of an MI250X.
+    """One kind of device as PyTorch sees it: for example one die of an MI250X.
 
     Rows of the catalogue are complete; None occurs only in devices that a user defined by overrides.
     """
@@ -278,7 +278,7 @@ def _key(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """Hold the name pattern of an architecture's kernels, and the device whose roofs represent it."""
+    """The name pattern of an architecture's kernels, and the device whose roofs represent it."""
 
     id: str
     device: str
@@ -311,7 +311,7 @@ InterconnectKind = Literal["nvlink", "xgmi", "xelink", "c2c", "pcie"]
 
 @dataclass(frozen=True, kw_only=True)
 class Interconnect:
-    """Hold an interconnect of some devices; ``gbps`` is the peak per direction over all its links, GB/s (1e9)."""
+    """An interconnect of some devices; ``gbps`` is the peak per direction over all its links, GB/s (1e9)."""
 
     kind: InterconnectKind
     devices: tuple[str, ...]

@@ -21,7 +21,7 @@ KINDS = ("annotation", "python", "operator", "other", "overhead", "runtime", "dr
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """Hold a pattern of names and the kinds of host events for which it applies; examples are a plug-in's."""
+    """A pattern of names and the kinds of host events for which it applies; examples are a plug-in's."""
 
     pattern: str
     kinds: tuple[str, ...] = ("python",)
@@ -79,7 +79,7 @@ LOOKUP = "lookup"
 
 @dataclass(frozen=True, kw_only=True)
 class HostWorkRule(Rule):
-    """Hold the work of host events with matching names."""
+    """The work of host events with matching names."""
 
     work: str
 
@@ -114,7 +114,7 @@ PROFILER_STEP_NAME = r"^ProfilerStep#?\*?([0-9]{1,9})$"
 
 @dataclass(frozen=True, kw_only=True)
 class StepMarkRule(Rule):
-    """Hold what host events with matching names mark, and their source."""
+    """What host events with matching names mark, and their source."""
 
     marks: str
     source: str
@@ -155,7 +155,7 @@ _MOST_TOKENS = 10**12
 
 @dataclass(frozen=True)
 class ServingRule:
-    """Hold a pattern of names, whose groups are sizes of a step, their framework, and more sizes as ``group=key``."""
+    """A pattern of names, whose groups are sizes of a step, their framework, and more sizes as ``group=key``."""
 
     source: str
     pattern: str
@@ -246,7 +246,7 @@ _ANNOTATIONS = rf"{SCOPES_OF_TORCH}|^ProfilerStep|^## |{NO_OPERATOR}"
 
 @dataclass(frozen=True, kw_only=True)
 class CodeRule(Rule):
-    """Hold the name of what matching names are."""
+    """The name of what matching names are."""
 
     name: str = ""
 
@@ -330,7 +330,7 @@ _COLLECTIVES = r"^(c10d::|record_param_comms$|nccl:|symm_mem::)"
 
 @dataclass(frozen=True)
 class DirectionRule:
-    """Hold a direction and the pattern of names that imply it."""
+    """A direction and the pattern of names that imply it."""
 
     name: str
     pattern: str

@@ -77,7 +77,7 @@ def platform_of(vendor: str | None, calls: pl.Series) -> Platform:
 
 @dataclass(frozen=True)
 class Fix:
-    """Hold a fix: the regimes for which it applies, the change, and its code; ``titles`` and ``codes`` are by platform.
+    """A fix: the regimes for which it applies, the change, and its code; ``titles`` and ``codes`` are by platform.
 
     A ``last_resort`` comes after all others, as it does not speed up the same work. ``replayed`` names the change of
     ``analyze whatif``, with options, by which a replay estimates the fix; None without one. What is ``first`` comes
@@ -264,7 +264,7 @@ COMPILE = "torch.compile(f)  # fuses the chain into one kernel"
 
 @dataclass(frozen=True)
 class Fusion:
-    """Hold a named chain: the pattern of its operators, its description, and replacement code."""
+    """A named chain: the pattern of its operators, its description, and replacement code."""
 
     id: str
     operators: str

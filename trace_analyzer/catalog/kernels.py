@@ -25,7 +25,7 @@ CONDITIONS = ("name", "words", "operator")
 
 @dataclass(frozen=True)
 class Bucket:
-    """Hold a kind of work: its group in the article's table, and its bound when shapes are unknown.
+    """A kind of work: its group in the article's table, and its bound when shapes are unknown.
 
     ``label`` is its name for people.
     """
@@ -39,7 +39,7 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Kernel:
-    """Hold the properties of a kernel that rules read."""
+    """The properties of a kernel that rules read."""
 
     name: str
     operator: str | None = None
@@ -47,7 +47,7 @@ class Kernel:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelRule:
-    """Hold conditions on kernel name and launching operator, and the bucket of kernels that meet them."""
+    """Conditions on kernel name and launching operator, and the bucket of kernels that meet them."""
 
     id: str
     bucket: str
@@ -211,7 +211,7 @@ ARITHMETIC = ("unit", "precision", "operand", "helper", "fast")
 
 @dataclass(frozen=True, kw_only=True)
 class ArithmeticRule:
-    """Hold a pattern over kernel names and its implications; ``None`` for properties that its table does not define."""
+    """A pattern over kernel names and its implications; ``None`` for properties that its table does not define."""
 
     id: str
     name: str
@@ -266,7 +266,7 @@ def _dtype(name: pl.Expr, table: str) -> pl.Expr:
 
 @dataclass(frozen=True)
 class Figures:
-    """Hold the shares of one operator class in a training step of BERT."""
+    """The shares of one operator class in a training step of BERT."""
 
     flop_ratio: float
     time_ratio: float

@@ -199,7 +199,7 @@ def result_options(
 
 @dataclass(frozen=True)
 class Results:
-    """Hold the format, the output, and the page's file that ``option`` names; None without a page.
+    """The format, the output, and the page's file that ``option`` names; None without a page.
 
     ``is_redacted`` is true for output that will be shared.
     """

@@ -1,4 +1,4 @@
-"""Hold the result of a comparison: how two sides' steps differ, line by line, without remainder.
+"""The result of a comparison: how two sides' steps differ, line by line, without remainder.
 
 What text, page and plots show of it is computed here: counts and times per step, waterfalls and flame graphs.
 """
@@ -36,7 +36,7 @@ class Side:
 
 @dataclass(frozen=True)
 class MatchedRatio:
-    """Hold the share of kernel time that was matched, from 0 to 1: the lower of the two sides' shares."""
+    """The share of kernel time that was matched, from 0 to 1: the lower of the two sides' shares."""
 
     call: Annotated[float, "Call by call: equal phase, module, operator and shapes."]
     outer: Annotated[float, "By operator, or finer."]
@@ -46,7 +46,7 @@ class MatchedRatio:
 
 @dataclass(frozen=True)
 class Line:
-    """Hold one line of the difference.
+    """One line of the difference.
 
     Totals are over all steps of a side, and sum to its ``total_ns``. ``difference_ns`` and its parts are per step.
     """
@@ -75,7 +75,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Bar:
-    """Hold one bar of a waterfall: the time per step of each side, and the difference with its parts."""
+    """One bar of a waterfall: the time per step of each side, and the difference with its parts."""
 
     name: Annotated[str, "What the bar is of: a cause, group, bucket, operator or module."]
     kind: Annotated[str, "What the device did in this time."]
@@ -100,7 +100,7 @@ def bar_label(bar: Bar) -> str:
 
 @dataclass(frozen=True)
 class DeviceChange:
-    """Hold the time per step on one of several devices, and the idle time in it."""
+    """The time per step on one of several devices, and the idle time in it."""
 
     device: Annotated[str, "The device's id in the file."]
     is_compared: Annotated[bool, "Whether the lines are of this device."]
@@ -112,7 +112,7 @@ class DeviceChange:
 
 @dataclass(frozen=True)
 class RankChange:
-    """Hold the time per step of a rank that both jobs have; own work is neither idle nor communication."""
+    """The time per step of a rank that both jobs have; own work is neither idle nor communication."""
 
     rank: Annotated[int, "Number of the rank."]
     role: Annotated[str | None, "Name of the ranks that make the same calls, in BEFORE; null where none is known."]
@@ -125,7 +125,7 @@ class RankChange:
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Result):
-    """Hold the difference of two sides; ``lines`` sum to the difference of the steps without remainder.
+    """The difference of two sides; ``lines`` sum to the difference of the steps without remainder.
 
     Both sides are in steps, or in units of work where steps do not correspond.
     """
@@ -236,7 +236,7 @@ def times_a_step(line: Line, result: Comparison) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class WaterfallRow:
-    """Hold a bar of a waterfall, from the end of the previous bar; ``difference_ns`` is None for the two whole steps.
+    """A bar of a waterfall, from the end of the previous bar; ``difference_ns`` is None for the two whole steps.
 
     ``within_chance`` is true where the difference is not significant.
     """
@@ -273,7 +273,7 @@ def category_times(result: Comparison) -> dict[tuple[str, str], int]:
 
 @dataclass
 class _Frame:
-    """Hold a frame of the flame graph: time per step of both sides, and its children."""
+    """A frame of the flame graph: time per step of both sides, and its children."""
 
     name: str
     before_ns: float = 0.0
@@ -288,7 +288,7 @@ class _Frame:
 
 @dataclass(frozen=True)
 class FlameRow:
-    """Hold a drawn frame: its position, width and level, and the time per step of both sides, in ns."""
+    """A drawn frame: its position, width and level, and the time per step of both sides, in ns."""
 
     name: str
     depth: int

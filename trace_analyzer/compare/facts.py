@@ -1,4 +1,4 @@
-"""Hold what a comparison needs to know about a side, beside its tables, and its timeline: one typical step with few enough
+"""What a comparison needs to know about a side, beside its tables, and its timeline: one typical step with few enough
 intervals to draw."""
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from trace_analyzer.report import Lever
 
 @dataclass(frozen=True)
 class RecordedSteps:
-    """Hold one trace: its path, and the lengths of its steady steps in ns; a trace without steps counts as one step.
+    """One trace: its path, and the lengths of its steady steps in ns; a trace without steps counts as one step.
 
     ``rank`` is that of its process in a job, ``role`` that of the ranks that make its calls; ``communication_ns`` and ``idle_ns`` are sums over its steps.
     ``cold_ns`` is the idle time before slow first launches in each step (`left_out.cold_idle`) that no part of one-time
@@ -43,7 +43,7 @@ class RecordedSteps:
 
 @dataclass(frozen=True)
 class Promise:
-    """Hold an advice of a report and its bound on the saving, in ns per step.
+    """An advice of a report and its bound on the saving, in ns per step.
 
     ``predicted_ratio`` is the replayed step with the change as a share of the recorded step, and ``predicted_interval``
     the interval of this share.
@@ -70,7 +70,7 @@ def promise(item: tuple[str, str, float, str], predicted: tuple[float, float, fl
 
 @dataclass(frozen=True)
 class DeviceTime:
-    """Hold the lengths of the steady steps of one of a trace's devices, and the idle time in them."""
+    """The lengths of the steady steps of one of a trace's devices, and the idle time in them."""
 
     label: str
     steps: Annotated[int, Limits(minimum=1)]
@@ -80,7 +80,7 @@ class DeviceTime:
 
 @dataclass(frozen=True)
 class TimeShare:
-    """Hold the share of kernel time that a name has."""
+    """The share of kernel time that a name has."""
 
     name: str
     ratio: Quantity
@@ -88,7 +88,7 @@ class TimeShare:
 
 @dataclass(frozen=True)
 class Facts:
-    """Hold all other facts that a comparison needs about a side.
+    """All other facts that a comparison needs about a side.
 
     ``device`` is the label of the compared device, ``devices`` those of all that worked, if several. ``launches``
     counts the launches of its work in all steps; None for a baseline saved without this count. ``shares`` are shares of kernel time by type of numbers,

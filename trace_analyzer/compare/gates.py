@@ -31,7 +31,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class GateResult:
-    """Hold the result of a gate; ``why`` explains it in a sentence."""
+    """The result of a gate; ``why`` explains it in a sentence."""
 
     gate: Gate
     broke: bool

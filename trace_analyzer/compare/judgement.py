@@ -38,7 +38,7 @@ _UNIT_TOLERANCE = 0.02
 
 @dataclass(frozen=True)
 class InputChange:
-    """Hold a size in the inputs of operators that differs between the sides."""
+    """A size in the inputs of operators that differs between the sides."""
 
     before: Annotated[int, "Size in BEFORE, elements of a dimension."]
     after: Annotated[int, "Size in AFTER, elements of a dimension."]
@@ -335,7 +335,7 @@ was applied."""
 
 @dataclass(frozen=True)
 class KeptPromise:
-    """Hold an advice of BEFORE's report that was applied in AFTER, whole or in part: its promise and the actual saving.
+    """An advice of BEFORE's report that was applied in AFTER, whole or in part: its promise and the actual saving.
 
     The bound held if the saving, of these lines or of the step, does not exceed it by more than 0.5 % of the step,
     which can be chance. An advice counts as applied if AFTER's report does not repeat it, repeats at most half of its

@@ -24,7 +24,7 @@ Pair = tuple[float, float]
 
 @dataclass(frozen=True)
 class Turn:
-    """Hold one turn: a change with its prediction, and what came. Files are in the folder of the loop."""
+    """One turn: a change with its prediction, and what came. Files are in the folder of the loop."""
 
     number: Annotated[int, "Number of the turn, from 1."]
     before: Annotated[tuple[str, ...], "Recordings before the change."] = ()
@@ -47,7 +47,7 @@ class Turn:
 
 @dataclass(frozen=True, repr=False)
 class Loop(Result):
-    """Hold the turns of a loop."""
+    """The turns of a loop."""
 
     turns: Annotated[tuple[Turn, ...], "The turns, in order."] = ()
     schema_version: Annotated[Annotated[int, Limits(const=SCHEMA_VERSION)], "Version of this schema."] = SCHEMA_VERSION

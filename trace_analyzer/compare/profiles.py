@@ -60,7 +60,7 @@ UNITS: Mapping[str, pl.DataType] = {"row": pl.UInt32(), "unit": pl.UInt32(), "to
 
 @dataclass(frozen=True)
 class Profile:
-    """Hold the aggregated steady steps of one side.
+    """The aggregated steady steps of one side.
 
     ``calls``, ``rows`` and ``units`` are frames with the schemas of this module; rows sum to ``total_ns`` exactly.
     ``unit_of_work`` is the number of units of work into which each step is divided. ``detail`` is ``parts`` where only

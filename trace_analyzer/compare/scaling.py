@@ -40,7 +40,7 @@ _AT_FLOOR = 1.1
 
 @dataclass(frozen=True)
 class Point:
-    """Hold one trace of a series, by its batch."""
+    """One trace of a series, by its batch."""
 
     path: Annotated[str, "File, as it was given."]
     batch: Annotated[int, "Batch, read from shapes."]
@@ -62,7 +62,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Exponent:
-    """Hold how a time grows with the work between two batches: ln(t'/t) / ln(work'/work)."""
+    """How a time grows with the work between two batches: ln(t'/t) / ln(work'/work)."""
 
     name: Annotated[str, "What takes the time: `step`, `busy`, or an operator."]
     from_batch: Annotated[int, "The smaller batch."]
@@ -77,7 +77,7 @@ class Exponent:
 
 @dataclass(frozen=True)
 class DeviceLine:
-    """Hold the device's time per step as a linear function of the batch."""
+    """The device's time per step as a linear function of the batch."""
 
     fixed_ns: Annotated[float, "Time that does not depend on the batch, ns."]
     per_item_ns: Annotated[float, "Time of each further item, ns."]
@@ -85,7 +85,7 @@ class DeviceLine:
 
 @dataclass(frozen=True, repr=False)
 class Scaling(Result):
-    """Hold the result for a series of batches."""
+    """The result for a series of batches."""
 
     schema_version: Annotated[int, "Version of this schema."]
     tool_version: Annotated[str, "Version of the program that wrote it."]

@@ -48,7 +48,7 @@ _NUMBERS: Mapping[str, tuple[str, ...]] = {
 
 @dataclasses.dataclass(frozen=True)
 class _Head:
-    """Hold the content of a baseline other than its frames."""
+    """The content of a baseline other than its frames."""
 
     path: str
     detail: Literal["calls", "parts"]

@@ -36,7 +36,7 @@ _LEAST_FREEDOM = 0.6
 
 @dataclass(frozen=True)
 class Difference:
-    """Hold a difference of means with its confidence interval; the interval is None where there are too few observations.
+    """A difference of means with its confidence interval; the interval is None where there are too few observations.
 
     ``detectable`` is the difference that so many observations detect with probability `POWER`; ``needed`` is how many
     would detect ``value``. An interval wider than the step says nothing, and is None too.
@@ -229,7 +229,7 @@ three and three recordings raise a false alarm, at 0.97 4.65 %."""
 
 @dataclass(frozen=True)
 class Adjustment:
-    """Hold the test of the step without one line, which varies equally on both sides."""
+    """The test of the step without one line, which varies equally on both sides."""
 
     left_out: Annotated[str, "The line: a cause of idle time or a bucket."]
     least_ns: Annotated[float, "Its least time in an observation of either side, ns per step."]

@@ -1,4 +1,4 @@
-"""Hold the explanation of one item, and write it for people and for scripts."""
+"""The explanation of one item, for people and for scripts."""
 
 import html
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from trace_analyzer.render.layout import Line, columns, folded, folded_code, han
 
 @dataclass(frozen=True, repr=False)
 class Explanation(results.Result):
-    """Hold one item of a report in full: description, figures, table rows, and the next commands.
+    """One item of a report in full: description, figures, table rows, and the next commands.
 
     The names of figures carry their unit: ``duration_ns``, ``time_ratio``. ``print`` shows it as text.
     """

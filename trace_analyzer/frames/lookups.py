@@ -53,7 +53,7 @@ def _copied(values: list[int], letter: _Letter) -> Column:
 
 
 class Buffer:
-    """Hold a column of int64 (row numbers: uint32) that a loop writes through ``values``."""
+    """A column of int64 (row numbers: uint32) that a loop writes through ``values``."""
 
     values: Column
 
@@ -282,7 +282,7 @@ def argmax_by_group(groups: pl.Series, values: pl.Series, count: int) -> pl.Seri
 
 
 class Tree:
-    """Hold a tree of rows: ``parents`` is the parent of each row, null for a root."""
+    """A tree of rows: ``parents`` is the parent of each row, null for a root."""
 
     def __init__(self, parents: pl.Series) -> None:
         self._parents = rows_of(parents)

@@ -132,7 +132,7 @@ _EVENT = ("row", "kind", "name", "pid", "tid", "start_ns", "duration_ns")
 
 @dataclass(frozen=True)
 class Classified:
-    """Hold events by class; times are absolute, and names of processes and threads as in the file.
+    """Events by class; times are absolute, and names of processes and threads as in the file.
 
     ``python`` holds Python frames, the majority of a trace, with their own columns only; ``host`` holds all other CPU
     events; ``collectives`` holds the arguments of collectives that kernels have. ``edges`` are begin and end events before pairing; ``seen`` is the first row of every (pid, tid);
@@ -153,7 +153,7 @@ class Classified:
 
 
 class TraceDocument(NamedTuple):
-    """Hold a file: its header, its classified events, and problems with its content.
+    """A file: its header, its classified events, and problems with its content.
 
     ``profiler`` names the program that wrote it, if it is not PyTorch Profiler.
     """

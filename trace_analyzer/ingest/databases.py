@@ -25,7 +25,7 @@ _LIMIT_NS = 1 << 62
 
 
 class Database:
-    """Hold an open database: the columns of its stored tables by name."""
+    """An open database: the columns of its stored tables by name."""
 
     def __init__(self, connection: sqlite3.Connection, name: str) -> None:
         self.name = name

@@ -93,7 +93,7 @@ _ANY = _Route((), "", (*FIELDS, *ARGUMENTS), None)
 
 
 class Scanned(NamedTuple):
-    """Hold the events of the fast reader, and the rest of the document, which is small in a sound file.
+    """The events of the fast reader, and the rest of the document, which is small in a sound file.
 
     ``rest`` is the document without ``cut_bytes`` of it, which contained ``event_count`` entries. ``replaced`` counts
     byte sequences in the removed bytes that are no UTF-8, ``odd`` entries that are no objects, and ``too_deep`` entries
@@ -113,7 +113,7 @@ class Scanned(NamedTuple):
 
 @dataclass(frozen=True)
 class _Part:
-    """Hold events of a text up to ``end``, some of them not classified yet, and the state at the end of its scan."""
+    """Events of a text up to ``end``, some of them not classified yet, and the state at the end of its scan."""
 
     events: list[classify.Classified]
     raw: list[pl.DataFrame]

@@ -50,7 +50,7 @@ class Hopeless(Exception):
 
 
 class _Open:
-    """Hold the open objects and arrays at a place of a text, and which tokens may follow."""
+    """The open objects and arrays at a place of a text, and which tokens may follow."""
 
     __slots__ = ("closing", "due", "phases", "starts")
 
@@ -170,7 +170,7 @@ _SEPARATOR = re.compile(r"[ \t\r\n,]*")
 
 
 class Mended(dict[str, Any]):
-    """Hold an event with a value that was no JSON."""
+    """An event with a value that was no JSON."""
 
 
 TOO_DEEP = object()
@@ -191,7 +191,7 @@ class Fault(NamedTuple):
 
 @dataclass
 class Walk:
-    """Hold the content read from a text; places are counted in characters.
+    """The content read from a text; places are counted in characters.
 
     ``broken_at`` is the start of the last value if the text ends within it. Valid events that nest deeper than Python
     can read are `TOO_DEEP`; ``deep_members`` counts such members of the header.

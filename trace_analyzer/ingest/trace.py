@@ -18,7 +18,7 @@ from trace_analyzer.run_metadata import HEADER_KEY, RunMetadata, settings_of
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """Hold a device from the file's header; what a multiprocessor (SM) holds is what its resident blocks share."""
+    """A device from the file's header; what a multiprocessor (SM) holds is what its resident blocks share."""
 
     index: str
     name: str | None
@@ -33,7 +33,7 @@ class DeviceProperties:
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """Hold a process group from the file's header: its global ranks in order; empty where they are not listed."""
+    """A process group from the file's header: its global ranks in order; empty where they are not listed."""
 
     name: str
     description: str | None
@@ -44,7 +44,7 @@ class ProcessGroup:
 
 @dataclass(frozen=True)
 class Header:
-    """Hold facts from the file's header; ``profiler`` is the program that wrote it, None for PyTorch Profiler.
+    """Facts from the file's header; ``profiler`` is the program that wrote it, None for PyTorch Profiler.
 
     ``versions`` are by name of the software (`versions_of`).
     """
@@ -62,7 +62,7 @@ class Header:
 
 @dataclass(frozen=True)
 class Trace:
-    """Hold one trace file.
+    """One trace file.
 
     `trace_analyzer.ingest.tables` describes the tables; texts of events and of operators' inputs are categorical.
 
@@ -234,14 +234,14 @@ _MOST = 1 << 63
 
 @dataclass(frozen=True)
 class GraphAnnotations:
-    """Hold names of graphs' kernels: ``names`` has columns graph_node_id and name, with distinct ids."""
+    """Names of graphs' kernels: ``names`` has columns graph_node_id and name, with distinct ids."""
 
     names: pl.DataFrame
 
 
 @dataclass(frozen=True)
 class CaptureFiles:
-    """Hold the traces of a folder that are of the rank of the trace at hand, and why files were left out.
+    """The traces of a folder that are of the rank of the trace at hand, and why files were left out.
 
     ``other_rank`` is their rank where the folder names one rank alone, and the trace is of another.
     """

@@ -32,7 +32,7 @@ _MAD = 1.4826
 
 @dataclass(frozen=True)
 class Fit:
-    """Hold offsets and drifts of clocks relative to the first clock of their component, at its time ``origin_ns``.
+    """Offsets and drifts of clocks relative to the first clock of their component, at its time ``origin_ns``.
 
     ``component`` numbers sets of clocks that share collectives; -1 for clocks that share none.
     """
@@ -156,7 +156,7 @@ two."""
 
 @dataclass(frozen=True)
 class Clock:
-    """Hold the clock of a host relative to the first host's."""
+    """The clock of a host relative to the first host's."""
 
     host: Annotated[str, "The host."]
     offset_ns: Annotated[int | None, "Offset at the first matched collective, ns; null where they share none."]
@@ -169,7 +169,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class RankClock:
-    """Hold the clock of a rank: what it shows, ns, as the common clock shows 0, its drift, and its trace's first event."""
+    """The clock of a rank: what it shows, ns, as the common clock shows 0, its drift, and its trace's first event."""
 
     zero_ns: int
     drift: float
@@ -183,7 +183,7 @@ class RankClock:
 
 @dataclass(frozen=True)
 class Alignment:
-    """Hold the common clock of a job: ``fit`` of the clocks, and the clock of each rank (``clock_of``, by rank).
+    """The common clock of a job: ``fit`` of the clocks, and the clock of each rank (``clock_of``, by rank).
 
     ``residual_ns`` is the resolution of statements on single collectives, None without a match. ``allowed_ns`` is the
     most by which a rank of a collective may end before another one starts.

@@ -193,7 +193,7 @@ class _Context(SpawnContext):
 
 
 class _Processes:
-    """Hold a standard pool of processes, which is replaced when one of them dies."""
+    """A standard pool of processes, which is replaced when one of them dies."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers

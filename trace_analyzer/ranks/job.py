@@ -38,7 +38,7 @@ _MOST_UNEVEN = 20
 
 @dataclass(frozen=True)
 class Job:
-    """Hold the verdict on the job. Times are means over ranks and steady steps."""
+    """The verdict on the job. Times are means over ranks and steady steps."""
 
     sentence: Annotated[str, "The verdict in a sentence."]
     regime: Annotated[str | None, "Regime of most ranks; null where none has one."]
@@ -65,7 +65,7 @@ class Job:
 
 @dataclass(frozen=True)
 class OfStep:
-    """Hold what collectives take of a rank's step: means of its steady steps, or its window where none repeats."""
+    """What collectives take of a rank's step: means of its steady steps, or its window where none repeats."""
 
     wait_ns: Annotated[float, "Waiting in collectives that could be split, ns."]
     transfer_ns: Annotated[float, "Transfer in collectives that could be split, ns."]
@@ -75,7 +75,7 @@ class OfStep:
 
 @dataclass(frozen=True)
 class Rank:
-    """Hold one rank and the figures of its trace, as far as it could be read.
+    """One rank and the figures of its trace, as far as it could be read.
 
     All times except ``step_ns`` and ``of_step`` are sums over its trace. Exposed time is time that no other work hides.
     """
@@ -104,7 +104,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class Unsplit:
-    """Hold communication kernels that could not be split into waiting and transfer."""
+    """Communication kernels that could not be split into waiting and transfer."""
 
     reason: Annotated[str, "Why they could not."]
     collectives: Annotated[int, "Kernels on all ranks."]
@@ -113,7 +113,7 @@ class Unsplit:
 
 @dataclass(frozen=True)
 class Matches:
-    """Hold how many communication kernels are matched with those of other ranks, and by which method."""
+    """How many communication kernels are matched with those of other ranks, and by which method."""
 
     matched: Annotated[int, "Kernels with peers."]
     unmatched: Annotated[int, "Kernels without peers."]
@@ -132,7 +132,7 @@ class Matches:
 
 @dataclass(frozen=True)
 class Uneven:
-    """Hold an operator whose time differs between the ranks of a role."""
+    """An operator whose time differs between the ranks of a role."""
 
     role: Annotated[str, "Role of the ranks."]
     operator: Annotated[str | None, "Operator; null where none launched the kernels."]
@@ -146,7 +146,7 @@ class Uneven:
 
 @dataclass(frozen=True)
 class GroupInfo:
-    """Hold a process group."""
+    """A process group."""
 
     name: Annotated[str, "Name that PyTorch gave it."]
     description: Annotated[str | None, "Its description; null where none is recorded."]
@@ -158,7 +158,7 @@ class GroupInfo:
 
 @dataclass(frozen=True, repr=False)
 class JobReport(results.Result):
-    """Hold the analysis of a job from the traces of its ranks."""
+    """The analysis of a job from the traces of its ranks."""
 
     schema_version: Annotated[int, "Version of this schema."]
     tool_version: Annotated[str, "Version of the program that wrote it."]

@@ -174,7 +174,7 @@ comes later."""
 
 @dataclass(frozen=True)
 class Problem:
-    """Hold a rank that is missing, or whose trace is not used."""
+    """A rank that is missing, or whose trace is not used."""
 
     rank: Annotated[int | None, "Number of the rank; null where it is not known."]
     path: Annotated[str | None, "File of the trace; null without a trace."]
@@ -184,7 +184,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Joined:
-    """Hold all usable ranks of a job, in order of rank.
+    """All usable ranks of a job, in order of rank.
 
     ``ranks`` have no frames; ``places`` are the positions of their summaries in the store. Frames have ``rank`` and the
     columns of `trace_analyzer.ranks.summary`. Times of ``collectives`` and ``steps`` count from ``origin_ns``, the

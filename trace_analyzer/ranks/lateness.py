@@ -25,7 +25,7 @@ simulated jobs of 3 ranks and 3 steps 38 % raise a false alarm by them, and at m
 
 @dataclass(frozen=True)
 class Jitter:
-    """Hold by how much ranks of a job are late in a step by chance: ``usual_ns``, and ``scale_ns`` of what exceeds it."""
+    """By how much ranks of a job are late in a step by chance: ``usual_ns``, and ``scale_ns`` of what exceeds it."""
 
     usual_ns: float
     scale_ns: float

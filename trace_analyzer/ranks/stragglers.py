@@ -54,7 +54,7 @@ NETWORK = 0.2
 
 @dataclass(frozen=True)
 class Slowdown:
-    """Hold what keeps the steps longer than even ranks would take, from steps without their communication.
+    """What keeps the steps longer than even ranks would take, from steps without their communication.
 
     Coefficients are null where there are too few steps or ranks.
     """
@@ -129,7 +129,7 @@ _MOST_LISTED = 32
 
 @dataclass(frozen=True)
 class Straggler:
-    """Hold a rank that others wait for."""
+    """A rank that others wait for."""
 
     rank: Annotated[int, "The rank; of kind `host` the latest one of the host."]
     host: Annotated[str, "Host that it runs on."]
@@ -312,7 +312,7 @@ def with_problems(verdict: str, problems: Sequence[Problem], seen: int) -> str:
 
 @dataclass(frozen=True)
 class Stage:
-    """Hold a stage of the pipeline: means over its ranks and steady steps."""
+    """A stage of the pipeline: means over its ranks and steady steps."""
 
     stage: Annotated[int, "Number of the stage, from 0."]
     ranks: Annotated[tuple[int, ...], "Its ranks."]
@@ -325,7 +325,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Hold the pipeline of a job.
+    """The pipeline of a job.
 
     ``ideal_ratio`` is (p - 1) / (m + p - 1) with p stages and m microbatches (Narayanan et al. 2021, "Efficient large-scale language model
     training on GPU clusters", section 2.2).

@@ -1,4 +1,4 @@
-"""Hold the summary of one rank, the input for judging a job, and write it as some kilobytes."""
+"""The summary of one rank in some kilobytes: the input for judging a job."""
 
 import gzip
 import json
@@ -115,7 +115,7 @@ _APART = (*_FRAMES, "profile")
 
 @dataclass(frozen=True)
 class RankGroup:
-    """Hold a process group: ``key`` is equal on all of its ranks; ``ranks`` is empty where unknown."""
+    """A process group: ``key`` is equal on all of its ranks; ``ranks`` is empty where unknown."""
 
     key: str
     name: str
@@ -126,7 +126,7 @@ class RankGroup:
 
 @dataclass(frozen=True)
 class RankSummary:
-    """Hold the data of one rank for judging a job, or the ``error`` that prevented reading it.
+    """The data of one rank for judging a job, or the ``error`` that prevented reading it.
 
     ``base_ns`` is the absolute time at which its times are 0. ``damage`` describes losses in its file;
     ``recording_ns`` what recording took of a step at least, by the verdict; ``is_little`` is true where its own work is too

@@ -241,7 +241,7 @@ def _spread(values: Integers, at: pl.Series, name: str) -> pl.Series:
 
 
 class _Grid:
-    """Hold values and slots by rank and position in its rows; slots are -1 where a rank has fewer rows."""
+    """Values and slots by rank and position in its rows; slots are -1 where a rank has fewer rows."""
 
     def __init__(self, rank: Integers, place: Integers, slot: Integers, values: Integers) -> None:
         self.ranks, column = np.unique(rank, return_inverse=True)
@@ -293,7 +293,7 @@ KEPT_ROWS = 300_000
 
 @dataclass(frozen=True)
 class Reduced:
-    """Hold a job's collectives by rank and step (`waits.by_rank_and_step`), and some of them individually.
+    """A job's collectives by rank and step (`waits.by_rank_and_step`), and some of them individually.
 
     ``by`` is the number of matches by way of matching. ``unsplit`` has reason, collectives and total_ns of those that
     are not split.

@@ -35,7 +35,7 @@ _PLACE = ("start_ns", "end_ns")
 
 @dataclass(frozen=True)
 class LaidColumn:
-    """Hold a column of a section with the properties from its table."""
+    """A column of a section with the properties from its table."""
 
     shown: Shown
     heading: str
@@ -76,7 +76,7 @@ class LaidColumn:
 
 @dataclass(frozen=True)
 class DeclaredSection:
-    """Hold a section with its rows in the order of display; ``total`` includes rows that are left out."""
+    """A section with its rows in the order of display; ``total`` includes rows that are left out."""
 
     key: str
     section: Section

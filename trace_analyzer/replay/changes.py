@@ -83,7 +83,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class Change:
-    """Hold one change by name, with its options."""
+    """One change by name, with its options."""
 
     name: Annotated[str, "Name of the change."]
     options: Annotated[Mapping[str, float | str], "Its options: a factor, a kernel, an operator or a module."] = field(

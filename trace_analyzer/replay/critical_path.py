@@ -96,7 +96,7 @@ CRITICAL_PATH_SECTION = Section(
 
 
 class ReplayedPath(NamedTuple):
-    """Hold the critical path of the unchanged replay (`path_of`), and its parts."""
+    """The critical path of the unchanged replay (`path_of`), and its parts."""
 
     path: pl.DataFrame
     parts: tuple[PathPart, ...]

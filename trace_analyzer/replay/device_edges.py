@@ -61,7 +61,7 @@ ENQUEUING = (LAUNCH, GRAPH, COPY, BLOCKING_COPY, SET)
 
 
 class Links(NamedTuple):
-    """Hold edges of one kind: from point ``source`` to ``target``, ``weight`` ns, of which ``host`` is CPU time.
+    """Edges of one kind: from point ``source`` to ``target``, ``weight`` ns, of which ``host`` is CPU time.
 
     ``ref`` is the activity or call that an edge belongs to.
     """
@@ -75,7 +75,7 @@ class Links(NamedTuple):
 
 
 class DeviceLinks(NamedTuple):
-    """Hold the edges to starts of activities, and the unexplained delay of each start, ns."""
+    """The edges to starts of activities, and the unexplained delay of each start, ns."""
 
     latency: Links
     gap: Links

@@ -32,7 +32,7 @@ MAX_EVENTS = 2_000_000
 
 
 class DeviceReplay(NamedTuple):
-    """Hold the replay of the judged device; ``reason`` is why it is missing.
+    """The replay of the judged device; ``reason`` is why it is missing.
 
     ``unlinked`` is why changes of CPU work have no predictions; ``barred`` returns why a change has none. ``outside_ns`` is
     time of the window outside all steps.
@@ -54,7 +54,7 @@ class DeviceReplay(NamedTuple):
 
 @dataclass(frozen=True)
 class ReplaySources:
-    """Hold the values for a replay, named like their tables; ``device_steps`` are the steps without verdicts."""
+    """The values for a replay, named like their tables; ``device_steps`` are the steps without verdicts."""
 
     judged: Judged | None
     checks: tuple[Check, ...]
@@ -164,7 +164,7 @@ WHAT_WOULD_HELP_SECTION = Section(
 
 @dataclass(frozen=True)
 class Estimates:
-    """Hold the results of the replay of one device; ``reason`` is why it, or its predictions on CPU work, are missing.
+    """The results of the replay of one device; ``reason`` is why it, or its predictions on CPU work, are missing.
 
     ``now_ns`` is the replayed step, null where refused. ``outside_ns`` is time of the window outside all steps.
     ``workers`` are the fewest that load data fast enough, where known. ``predictions`` are by `key_of`; ``skipped`` are changes without a prediction.

@@ -55,7 +55,7 @@ _ACTIVITY_END, _CALL_END, _RELEASE, _RESUME, _CALL_START, _ACTIVITY_START, _EMPT
 
 @dataclass(frozen=True)
 class Graph:
-    """Hold a recording's graph. Edges to the same point are contiguous; `offsets` has their ranges.
+    """A recording's graph. Edges to the same point are contiguous; `offsets` has their ranges.
 
     ``weight`` is in ns, ``host`` its CPU part, and ``rest`` its unexplained part. ``ref`` is an activity for `LATENCY`,
     `EXECUTION`, `GAP`, `WAIT`, `STAGING` and `CONTENTION` (the one that occupied the SMs), a call for `CALL`, `RETURN`
@@ -96,7 +96,7 @@ class Graph:
 
 
 class _Raw(NamedTuple):
-    """Hold edges of one kind before points are sorted."""
+    """Edges of one kind before points are sorted."""
 
     kind: int
     source: Ints
@@ -309,7 +309,7 @@ def _on_binding(time: Ints, edges: tuple[Ints, Ints, Ints], weight: Ints, rest: 
 
 
 class Anchors(NamedTuple):
-    """Hold the points between which steps are measured: from the latest of one group to the latest of another."""
+    """The points between which steps are measured: from the latest of one group to the latest of another."""
 
     points: Ints
     groups: Ints
@@ -327,7 +327,7 @@ class Anchors(NamedTuple):
 
 
 class Measure(NamedTuple):
-    """Hold the activities between which steps are measured: from the latest of one group to the latest of another.
+    """The activities between which steps are measured: from the latest of one group to the latest of another.
 
     A group consists of activities' ends or, where a step starts with the recording, of its first activity's start.
     """

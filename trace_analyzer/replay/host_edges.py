@@ -60,7 +60,7 @@ _FAR = np.iinfo(np.int64).max // 4
 
 
 class Returns(NamedTuple):
-    """Hold edges from ends of activities to ends of waiting calls; ``base`` is each call's duration without waiting.
+    """Edges from ends of activities to ends of waiting calls; ``base`` is each call's duration without waiting.
 
     Sources are activities, targets calls. ``rest`` is the unexplained time of each call. ``copies`` marks calls of
     copies.
@@ -75,7 +75,7 @@ class Returns(NamedTuple):
 
 
 class Silences(NamedTuple):
-    """Hold intervals without an event in which a thread may have slept; the outermost lack a start or an end."""
+    """Intervals without an event in which a thread may have slept; the outermost lack a start or an end."""
 
     thread: Ints
     start: Ints
@@ -83,7 +83,7 @@ class Silences(NamedTuple):
 
 
 class Resumes(NamedTuple):
-    """Hold why silent threads continued: ``silence`` ended ``lag`` ns after a ``release``.
+    """Why silent threads continued: ``silence`` ended ``lag`` ns after a ``release``.
 
     A release is the start of another silence, or the end of an activity.
     """
@@ -94,7 +94,7 @@ class Resumes(NamedTuple):
 
 
 class Room(NamedTuple):
-    """Hold launch calls that waited, or could wait, for room in a queue, and the activities whose start made room.
+    """Launch calls that waited, or could wait, for room in a queue, and the activities whose start made room.
 
     ``hidden`` marks those that did not wait; ``base`` is a call's duration without waiting.
     """

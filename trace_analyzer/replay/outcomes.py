@@ -1,4 +1,4 @@
-"""Hold the results of passes over a replay's graph, with the constants and the neighbouring changes of their intervals."""
+"""The results of passes over a replay's graph, with the constants and the neighbouring changes of their intervals."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -51,7 +51,7 @@ SPEEDUPS: Mapping[str, float] = {"1.11": 0.9, "1.33": 0.75, "2": 0.5, "4": 0.25,
 
 @dataclass(frozen=True)
 class Prediction:
-    """Hold a predicted step time with its interval."""
+    """A predicted step time with its interval."""
 
     step_ns: Annotated[float, "The step, ns."]
     low_ns: Annotated[float, "Lower end of the interval, ns."]
@@ -60,7 +60,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Identity:
-    """Hold the results of the replay without changes."""
+    """The results of the replay without changes."""
 
     step_ns: Annotated[float, "Its step, ns."]
     error_ratio: Annotated[float, "Its distance from the recorded step, as a share of that."]
@@ -70,7 +70,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Hold one pass: weights of edges, times of points, binding edges, and the step's length."""
+    """One pass: weights of edges, times of points, binding edges, and the step's length."""
 
     weight: Ints
     times: Ints

@@ -74,7 +74,7 @@ class Analysed(Protocol):
 
 
 class Activities(NamedTuple):
-    """Hold device activities in order of start; ``call`` is a row of `Calls` or -1, ``track`` numbers its stream."""
+    """Device activities in order of start; ``call`` is a row of `Calls` or -1, ``track`` numbers its stream."""
 
     start: Ints
     end: Ints
@@ -88,7 +88,7 @@ class Activities(NamedTuple):
 
 
 class Calls(NamedTuple):
-    """Hold outermost runtime calls by thread and start; ``name`` numbers the name, ``event`` is the host event."""
+    """Outermost runtime calls by thread and start; ``name`` numbers the name, ``event`` is the host event."""
 
     start: Ints
     end: Ints
@@ -102,7 +102,7 @@ class Calls(NamedTuple):
 
 
 class Segments(NamedTuple):
-    """Hold disjoint ordered intervals of host threads with the kind of work; ``busy`` where silence is work."""
+    """Disjoint ordered intervals of host threads with the kind of work; ``busy`` where silence is work."""
 
     thread: npt.NDArray[np.int32]
     start: Ints
@@ -114,7 +114,7 @@ class Segments(NamedTuple):
 
 @dataclass(frozen=True)
 class Steps:
-    """Hold the steps of one device.
+    """The steps of one device.
 
     ``first`` is the time from which the first step is measured, ``steady`` marks steady steps.
     """
@@ -126,7 +126,7 @@ class Steps:
 
 
 class Recording(NamedTuple):
-    """Hold all columns of a recording.
+    """All columns of a recording.
 
     ``tracks`` has device and stream of each track, ``processes`` that of each thread.
     """

@@ -68,7 +68,7 @@ _OF_KIND = {
 
 @dataclass
 class Weights:
-    """Hold the time of each edge in three parts that changes scale: device, host, and the parts of threads.
+    """The time of each edge in three parts that changes scale: device, host, and the parts of threads.
 
     ``rest`` is the unexplained part of ``device``; ``removed`` edges are ignored.
     """
@@ -114,7 +114,7 @@ def measured(graph: Graph) -> Weights:
 
 @dataclass(frozen=True)
 class Attributes:
-    """Hold the codes of each activity's group, bucket and operator; device work has labels from `FIRST_DEVICE` on.
+    """The codes of each activity's group, bucket and operator; device work has labels from `FIRST_DEVICE` on.
 
     ``label`` of edges is a row of ``labels``; -1 for `THREAD`, whose parts are the first labels.
     """
@@ -244,7 +244,7 @@ class UnknownTarget(NotApplicable):
 
 @dataclass(frozen=True)
 class Scene:
-    """Hold the inputs of changes: graph, labels of edges, the analysed trace, steady steps, recorded step and memory."""
+    """The inputs of changes: graph, labels of edges, the analysed trace, steady steps, recorded step and memory."""
 
     graph: Graph
     known: Attributes

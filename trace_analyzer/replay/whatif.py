@@ -46,7 +46,7 @@ _NO_DEVICE = "no device of the trace did any work"
 
 @dataclass(frozen=True)
 class Scenario:
-    """Hold one change and the estimated step."""
+    """One change and the estimated step."""
 
     name: Annotated[str, "Name of the change."]
     options: Annotated[Mapping[str, float | str], "Its options."]
@@ -65,7 +65,7 @@ class Scenario:
 
 @dataclass(frozen=True)
 class PathPart:
-    """Hold a part of the critical path.
+    """A part of the critical path.
 
     Without changes, ``operator``, ``module`` and ``python_function`` are the code that takes most of it, where known.
     """
@@ -84,7 +84,7 @@ class PathPart:
 
 @dataclass(frozen=True)
 class Skipped:
-    """Hold a change that has no effect here, or that cannot be predicted."""
+    """A change that has no effect here, or that cannot be predicted."""
 
     name: Annotated[str, "Name of the change."]
     options: Annotated[Mapping[str, float | str], "Its options."]
@@ -95,7 +95,7 @@ class Skipped:
 
 @dataclass(frozen=True, repr=False)
 class WhatIf(Result):
-    """Hold the answer to `whatif`. Where it is refused, fields that need the replay are None or empty."""
+    """The answer to `whatif`. Where it is refused, fields that need the replay are None or empty."""
 
     status: Annotated[Literal["ok", "refused"], "Whether the trace allows estimates."]
     reason: Annotated[str | None, "Why not; None where it does."]

@@ -67,7 +67,7 @@ added."""
 
 @dataclass(frozen=True)
 class DeclaredTable:
-    """Hold a table of the report with its place in the JSON report, and its section.
+    """A table of the report with its place in the JSON report, and its section.
 
     ``json`` is the name of a field of the report, such as ``copies``, or ``devices[].copies`` for the rows of each device.
     """
@@ -79,7 +79,7 @@ class DeclaredTable:
 
 @dataclass(frozen=True, repr=False)
 class Report(Result):
-    """Hold the result of an analysis: immutable, saveable, and the only input of renderers.
+    """The result of an analysis: immutable, saveable, and the only input of renderers.
 
     ``tables`` maps names of `trace_analyzer.registry.TABLES` to frames with those columns, each made on first access.
     ``steps_from`` names what marks the steps: ``ProfilerStep``, an annotation's pattern, a framework, ``optimizer``,

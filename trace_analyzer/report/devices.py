@@ -26,7 +26,7 @@ from trace_analyzer.vocabulary import RunAheadKey
 
 @dataclass(frozen=True)
 class Gaps:
-    """Hold idle time of a device by cause; the causes sum to the device's idle time."""
+    """Idle time of a device by cause; the causes sum to the device's idle time."""
 
     count: Annotated[Amount, "How many."]
     longest_ns: Annotated[Amount, "The longest."]
@@ -38,7 +38,7 @@ class Gaps:
 
 @dataclass(frozen=True)
 class LaunchLead:
-    """Hold quantiles of the launch lead, ns."""
+    """Quantiles of the launch lead, ns."""
 
     p10: Annotated[int | None, "10th percentile."]
     p50: Annotated[int | None, "Median."]
@@ -47,7 +47,7 @@ class LaunchLead:
 
 @dataclass(frozen=True)
 class TimeWeighted:
-    """Hold a mean and quantiles weighted by time: a number of activities, or their device time, ns."""
+    """A mean and quantiles weighted by time: a number of activities, or their device time, ns."""
 
     mean: Annotated[float | None, "Mean."]
     p50: Annotated[int | None, "Median."]
@@ -56,7 +56,7 @@ class TimeWeighted:
 
 @dataclass(frozen=True)
 class RunAhead:
-    """Hold whether the CPU runs ahead of the device; all fields are null where a check of the trace withholds them."""
+    """Whether the CPU runs ahead of the device; all fields are null where a check of the trace withholds them."""
 
     state: Annotated[
         RunAheadKey | None,
@@ -86,7 +86,7 @@ AchievedFlop = Annotated[
 
 @dataclass(frozen=True)
 class BucketTime:
-    """Hold kernel time of one bucket, and its work where known."""
+    """Kernel time of one bucket, and its work where known."""
 
     bucket: Annotated[str, "What the kernels do (catalog/kernels.toml)."]
     group: Annotated[KernelGroup, "The bucket's group."]
@@ -127,7 +127,7 @@ BUCKETS_SECTION = Section(
 
 @dataclass(frozen=True)
 class GroupTime:
-    """Hold one row of the article's table: the shares of FLOP and of kernel time of a group of buckets."""
+    """One row of the article's table: the shares of FLOP and of kernel time of a group of buckets."""
 
     group: Annotated[KernelGroup, "Group of buckets."]
     kernel_count: Annotated[Amount, "Kernels in it."]
@@ -165,7 +165,7 @@ GROUPS_SECTION = Section(
 
 @dataclass(frozen=True)
 class BoundShare:
-    """Hold the kernels of one bound, and how closely they approach their roof."""
+    """The kernels of one bound, and how closely they approach their roof."""
 
     bound: Annotated[Literal["compute", "memory", "latency", "communication", "other"], "What bounds them."]
     kernel_count: Annotated[Amount, "Kernels of this bound."]
@@ -188,7 +188,7 @@ class BoundShare:
 
 @dataclass(frozen=True)
 class Communication:
-    """Hold communication kernels of one device, as unions over its streams."""
+    """Communication kernels of one device, as unions over its streams."""
 
     kernel_count: Annotated[Amount, "Communication kernels."]
     time_ns: Annotated[Amount, "Time in which at least one ran."]
@@ -207,7 +207,7 @@ class Communication:
 
 @dataclass(frozen=True)
 class Copies:
-    """Hold copies of one device in one direction, to or from one kind of host memory (null where unknown)."""
+    """Copies of one device in one direction, to or from one kind of host memory (null where unknown)."""
 
     direction: Annotated[CopyDirection, "Direction."]
     host_memory: Annotated[HostMemory | None, "Kind of host memory; null where the profiler does not record it."]
@@ -229,7 +229,7 @@ class Copies:
 
 @dataclass(frozen=True)
 class FusionOpportunity:
-    """Hold kernels that one kernel could replace: a row of table `fusions`."""
+    """Kernels that one kernel could replace: a row of table `fusions`."""
 
     kind: Annotated[Literal["chain", "attention", "optimizer"], "What kind of opportunity."]
     what: Annotated[str, "What it is, in the user's terms."]
@@ -255,7 +255,7 @@ class FusionOpportunity:
 
 @dataclass(frozen=True)
 class WorkCoverage:
-    """Hold the shares of kernel time with known FLOP, with known bytes, and with at least one of them.
+    """The shares of kernel time with known FLOP, with known bytes, and with at least one of them.
 
     One share is of all kernels, another of those linked to an operator; null where these took no time. FLOP of 0 alone
     do not count as known work.
@@ -271,7 +271,7 @@ class WorkCoverage:
 
 @dataclass(frozen=True)
 class TensorCores:
-    """Hold matmuls and convolutions that could use tensor cores better, for one reason (sum over table `tensor_cores`)."""
+    """Matmuls and convolutions that could use tensor cores better, for one reason (sum over table `tensor_cores`)."""
 
     reason: Annotated[
         Literal["fp32", "vector-units", "unaligned"],
@@ -286,7 +286,7 @@ class TensorCores:
 
 @dataclass(frozen=True)
 class MeasuredRoof:
-    """Hold one measured roof next to that of the datasheet: byte/s of the memory, else FLOP/s of a dtype."""
+    """One measured roof next to that of the datasheet: byte/s of the memory, else FLOP/s of a dtype."""
 
     dtype: Annotated[str | None, "Type of the arithmetic; null for the memory."]
     matrix_units: Annotated[bool | None, "Whether of tensor cores, not vector units; null for the memory."]
@@ -305,7 +305,7 @@ class MeasuredRoof:
 
 @dataclass(frozen=True)
 class Attained:
-    """Hold the measured limits of the device (``analyze calibrate``), and how closely its kernels approached them."""
+    """The measured limits of the device (``analyze calibrate``), and how closely its kernels approached them."""
 
     memory_gbps: Annotated[Quantity | None, "Memory bandwidth of large copies, GB/s."]
     peak_tflops: Annotated[Mapping[str, float], "TFLOP/s of matmuls, by dtype."]
@@ -324,7 +324,7 @@ class Attained:
 
 @dataclass(frozen=True)
 class DeviceReport:
-    """Hold the metrics of one device over the whole trace, with times exact to the nanosecond."""
+    """The metrics of one device over the whole trace, with times exact to the nanosecond."""
 
     index: Annotated[DeviceIndex, "The device's id in the file; a string where it is no number."]
     name: Annotated[str | None, "Name from the file's header."]

@@ -16,7 +16,7 @@ from trace_analyzer.vocabulary import PARTS, WORK
 
 @dataclass(frozen=True)
 class PartTotals:
-    """Hold the parts of a window with any time, longest first: work of the device, and idle time by cause; in ns."""
+    """The parts of a window with any time, longest first: work of the device, and idle time by cause; in ns."""
 
     work: Mapping[str, int]
     idle: Mapping[str, int]
@@ -34,7 +34,7 @@ class PartTotals:
 
 @dataclass(frozen=True)
 class PartShare:
-    """Hold a part of a window with its share; ``unrecorded_ratio`` is its share without profiler overhead, if known."""
+    """A part of a window with its share; ``unrecorded_ratio`` is its share without profiler overhead, if known."""
 
     part: str
     time_ns: int
@@ -56,7 +56,7 @@ PARTITION_SECTION = Section(
 
 @dataclass(frozen=True)
 class SetAside:
-    """Hold the steps of one state that are not steady.
+    """The steps of one state that are not steady.
 
     ``limited`` is the first of them with a limit other than the verdict's; None without such a step.
     """
@@ -68,7 +68,7 @@ class SetAside:
 
 @dataclass(frozen=True)
 class StepTotals:
-    """Hold totals of one device's steps; lengths and busy ratio are those of the ``steady_count`` steady steps."""
+    """Totals of one device's steps; lengths and busy ratio are those of the ``steady_count`` steady steps."""
 
     count: int
     steady_count: int

@@ -28,7 +28,7 @@ from trace_analyzer.sections import Section, Shown
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """Hold a device that did work: its id (an int if the file's id is one) and its names."""
+    """A device that did work: its id (an int if the file's id is one) and its names."""
 
     index: Annotated[DeviceIndex, "The device's id in the file; a string where it is no number."]
     name: Annotated[str | None, "Name from the file's header."]
@@ -40,7 +40,7 @@ class DeviceInfo:
 
 @dataclass(frozen=True)
 class Recorded:
-    """Hold which data the profiler was configured to record."""
+    """Which data the profiler was configured to record."""
 
     shapes: Annotated[bool, "Shapes of the operators' inputs."]
     stack: Annotated[bool, "Python stacks."]
@@ -50,7 +50,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class TraceInfo:
-    """Hold facts on the file: its origin and its content."""
+    """Facts on the file: its origin and its content."""
 
     path: Annotated[str, "Path as it was given; `stdin` for standard input."]
     event_count: Annotated[Amount, "Events in the file, of all kinds."]
@@ -83,7 +83,7 @@ class TraceInfo:
 
 @dataclass(frozen=True)
 class Check:
-    """Hold whether the trace supports its metrics in one respect; ``device`` is null for a check of the whole file.
+    """Whether the trace supports its metrics in one respect; ``device`` is null for a check of the whole file.
 
     A failed check withholds metrics of its device: they are null in the report, and lists are empty.
     `DeviceReport.withheld` names them with the reason. Idle time without causes has the cause ``withheld``.
@@ -107,7 +107,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Withheld:
-    """Hold a withheld metric, the check that failed, and its message."""
+    """A withheld metric, the check that failed, and its message."""
 
     metric: Annotated[str, "Its name, as `trust[].withholds` has it."]
     check: Annotated[str, "Name of the check that fails."]
@@ -116,7 +116,7 @@ class Withheld:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Hold one measured fact behind the verdict: ``value`` in ``unit``, and why it matters."""
+    """One measured fact behind the verdict: ``value`` in ``unit``, and why it matters."""
 
     metric: Annotated[str, "What was measured."]
     value: Annotated[Value, "The figure, in `unit`; null when it could not be measured."]
@@ -138,7 +138,7 @@ EVIDENCE_SECTION = Section(
 
 @dataclass(frozen=True)
 class Window:
-    """Hold the interval (or intervals) that the verdict covers."""
+    """The interval (or intervals) that the verdict covers."""
 
     kind: Annotated[
         Literal["steady", "whole", "trimmed", "step"],
@@ -163,7 +163,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Shares:
-    """Hold how the device spent the verdict's window, as ratios that sum to 1."""
+    """How the device spent the verdict's window, as ratios that sum to 1."""
 
     compute: Annotated[Ratio, "Share of kernels that arithmetic limits."]
     memory: Annotated[Ratio, "Share of kernels that memory bandwidth limits, device-to-device copies and memsets."]
@@ -176,7 +176,7 @@ class Shares:
 
 @dataclass(frozen=True)
 class Debiased:
-    """Hold the verdict's window without the profiler's overhead on the CPU."""
+    """The verdict's window without the profiler's overhead on the CPU."""
 
     method: Annotated[
         Literal["estimated", "measured"],
@@ -215,7 +215,7 @@ Resource = Literal[
 
 @dataclass(frozen=True)
 class Lever:
-    """Hold what a resource is worth: its share of the window, of the critical path, and what can be won at most."""
+    """What a resource is worth: its share of the window, of the critical path, and what can be won at most."""
 
     resource: Annotated[
         Resource,
@@ -229,7 +229,7 @@ class Lever:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Hold what limits the workload, or why this is unknown."""
+    """What limits the workload, or why this is unknown."""
 
     status: Annotated[Status, "Whether the trace could be judged. Only `ok` has a regime."]
     regime: Annotated[Regime | None, "What limits the window; null unless the status is `ok`."]
@@ -266,7 +266,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class StepReport:
-    """Hold one step on one device; regime, cause, runner-up, confidence and headline refer to the step's own partition."""
+    """One step on one device; regime, cause, runner-up, confidence and headline refer to the step's own partition."""
 
     index: Annotated[int, "Number of the step."]
     name: Annotated[str, "Name of its annotation."]
@@ -334,7 +334,7 @@ CallLine = Annotated[int | None, "Line of the call, where the source is at hand 
 
 @dataclass(frozen=True)
 class Blame:
-    """Hold idle time of the verdict's window by cause and by the code that was running; unknown values are null."""
+    """Idle time of the verdict's window by cause and by the code that was running; unknown values are null."""
 
     cause: Annotated[IdleCause, "Why the device idled."]
     operator: Annotated[str | None, "Innermost operator."]
@@ -368,7 +368,7 @@ BLAME_SECTION = Section(
 
 @dataclass(frozen=True)
 class HostCost:
-    """Hold host work in the whole trace that can leave a device idle, with the code that requested it."""
+    """Host work in the whole trace that can leave a device idle, with the code that requested it."""
 
     kind: Annotated[
         str, "The cause of idle time that it is; or `recompilation` or `guards`, whose time is part of other rows' too."
@@ -405,7 +405,7 @@ def is_saving_known(now_ns: float, step_ns: float, low_ns: float, high_ns: float
 
 @dataclass(frozen=True)
 class Predicted:
-    """Hold the step's predicted time after a change: the estimate of a replay, with its interval."""
+    """The step's predicted time after a change: the estimate of a replay, with its interval."""
 
     step_ns: Annotated[Quantity, "The step with the change, or the window of a trace without steps."]
     low_ns: Annotated[Quantity, "Start of the interval."]
@@ -423,7 +423,7 @@ class Predicted:
 
 @dataclass(frozen=True)
 class Saving:
-    """Hold what a change saves of a step, or of the window without steps, with its bound."""
+    """What a change saves of a step, or of the window without steps, with its bound."""
 
     ns: Annotated[Quantity, "What it saves of a step: the replay's estimate, else the bound."]
     ratio: Annotated[Ratio, "Its share of the step."]
@@ -434,7 +434,7 @@ class Saving:
 
 @dataclass(frozen=True, repr=False)
 class Advice:
-    """Hold one recommended change: what, why, where, and an upper bound of its saving."""
+    """One recommended change: what, why, where, and an upper bound of its saving."""
 
     title: Annotated[str, "What to change."]
     why: Annotated[str, "The figures of this trace that ask for it."]

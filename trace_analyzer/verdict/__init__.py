@@ -242,7 +242,7 @@ def without_regime(status: Status, headline: str, evidence: tuple[Evidence, ...]
 
 @dataclass(frozen=True)
 class StepVerdict:
-    """Hold the verdict on one step; null where no part of it counts towards a regime."""
+    """The verdict on one step; null where no part of it counts towards a regime."""
 
     regime: Regime | None
     cause: str | None

@@ -55,7 +55,7 @@ OF_HOST: Mapping[Resource, tuple[str, ...]] = {
 
 
 class Levers(NamedTuple):
-    """Hold the levers, the largest saving first, and what the step saves per ns of each regime's time in the window.
+    """The levers, the largest saving first, and what the step saves per ns of each regime's time in the window.
 
     ``host`` are those of the host's work. Without a replay there are none, and shares of time decide. Loading then counts
     with idle time that is charged to waits before it (``loading_behind_waits_ns``).
@@ -75,7 +75,7 @@ NO_LEVERS = Levers()
 
 
 class Judgement(NamedTuple):
-    """Hold the regime, runner-up, cause and time per regime of a partition, and the levers that decided."""
+    """The regime, runner-up, cause and time per regime of a partition, and the levers that decided."""
 
     regime: Regime
     runner_up: Regime | None
@@ -394,7 +394,7 @@ _WAITING_WINS = (0.45, t.WAITING_WINS_RATIO, 0.8)
 
 
 class Doubt(NamedTuple):
-    """Hold what the trace leaves open: ``moves`` has a row per equally likely world, with the ns it adds to each regime."""
+    """What the trace leaves open: ``moves`` has a row per equally likely world, with the ns it adds to each regime."""
 
     words: str
     moves: Floats

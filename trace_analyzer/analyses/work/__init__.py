@@ -19,7 +19,7 @@ _PREFIXES: dict[str, Formula] = {elementwise.TRITON: elementwise.triton, **movem
 
 
 class WorkResult(NamedTuple):
-    """Hold the work of a call, or None and, where the record itself is invalid, its problem."""
+    """The work of a call, or None and, where the record itself is invalid, its problem."""
 
     work: Work | None
     problem: str | None = None

@@ -27,7 +27,7 @@ class Malformed(Exception):
 
 
 class Dtype(NamedTuple):
-    """Hold an element type: its size, its arithmetic (by the device catalogue) and its rank in type promotion."""
+    """An element type: its size, its arithmetic (by the device catalogue) and its rank in type promotion."""
 
     bytes: float
     compute: str | None
@@ -79,7 +79,7 @@ _SCALAR_TYPES = {
 
 @dataclass(frozen=True)
 class Tensor:
-    """Hold a tensor argument; strides are null in traces from before PyTorch 2."""
+    """A tensor argument; strides are null in traces from before PyTorch 2."""
 
     shape: Shape
     dtype: Dtype | None
@@ -117,7 +117,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Work:
-    """Hold FLOP and bytes of one call, and its compute dtype (as the catalogue names it); unknown is None.
+    """FLOP and bytes of one call, and its compute dtype (as the catalogue names it); unknown is None.
 
     ``least`` is true where sizes of written or gathered data are not recorded: FLOP and bytes then cover the recorded
     part. ``doubtful_bytes`` is the part of the bytes that may not have moved: reads of operands that may be the same
@@ -135,7 +135,7 @@ class Work:
 
 
 class Call(NamedTuple):
-    """Hold an operator call: for each argument a tensor, a tuple of tensors, a concrete value, or None where unknown.
+    """An operator call: for each argument a tensor, a tuple of tensors, a concrete value, or None where unknown.
 
     ``valued`` is true where the trace records values: only then, None is an omitted optional argument. ``outer`` is the
     enclosing operator, with its shapes where these are more informative, ``result`` the shape of the result if other
@@ -239,7 +239,7 @@ def require(condition: bool) -> None:
 
 
 class Record(NamedTuple):
-    """Hold Kineto's record of a call: its name, and its arguments as JSON text, None where missing.
+    """Kineto's record of a call: its name, and its arguments as JSON text, None where missing.
 
     ``list_element_bytes`` is the element size of tensor lists, of which Kineto records only the shapes. The other
     fields come from `trace_analyzer.analyses.work.completion`: the enclosing operator with its shapes, the shape of the

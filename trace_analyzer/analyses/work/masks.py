@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class Mask(NamedTuple):
-    """Hold which keys a query sees: at most ``left`` before and ``right`` after its own position; None is all.
+    """Which keys a query sees: at most ``left`` before and ``right`` after its own position; None is all.
 
     ``from_end`` aligns the last query with the last key (flash-attn), else the first with the first (PyTorch).
     """

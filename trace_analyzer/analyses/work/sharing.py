@@ -50,7 +50,7 @@ def list_element_bytes(name: str = "name") -> pl.Expr:
 
 
 class LaunchedWork(NamedTuple):
-    """Hold kernels with the arithmetic in their names, and the shares of work of those launched one by one.
+    """Kernels with the arithmetic in their names, and the shares of work of those launched one by one.
 
     ``kernels`` has the columns `_KERNEL` and those of `trace_analyzer.catalog.kernels`, ``shares`` has activity_id
     and `SHARE_COLUMNS`; ``notes`` report damaged arguments.

@@ -46,7 +46,7 @@ _FRAME = re.compile(r"(?:.*[/\\\\])?([^/\\\\]+\(\d+\)): (.+)")
 
 
 class Span(NamedTuple):
-    """Hold a place on the timeline to which a click leads."""
+    """A place on the timeline to which a click leads."""
 
     start_ns: int
     end_ns: int
@@ -54,7 +54,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """Hold a value as written for people, its sort value (None: last), and its full text if it is shortened."""
+    """A value as written for people, its sort value (None: last), and its full text if it is shortened."""
 
     text: str
     sort: int | float | str | None
@@ -68,7 +68,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """Hold cells in the order of the listing's columns."""
+    """Cells in the order of the listing's columns."""
 
     cells: tuple[Cell, ...]
     span: Span | None
@@ -76,7 +76,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Listing:
-    """Hold a table of the page; ``total`` is its number of rows, ``record`` what to record if there are none.
+    """A table of the page; ``total`` is its number of rows, ``record`` what to record if there are none.
 
     ``scope`` names what the figures cover. With ``beside``, rows are shown as columns, with the first column on top.
     """

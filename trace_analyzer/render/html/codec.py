@@ -35,7 +35,7 @@ _LARGEST = 2**53 - 1  # Number.MAX_SAFE_INTEGER
 
 
 class EncodedColumn(NamedTuple):
-    """Hold an integer column and its decoding: ``encoding`` is plain, delta or text.
+    """An integer column and its decoding: ``encoding`` is plain, delta or text.
 
     Delta columns have zigzag-encoded differences to the previous value; text columns have indices into ``values``.
     """
@@ -114,7 +114,7 @@ def _planes(integers: npt.NDArray[np.uint64]) -> list[bytes]:
 
 
 class Model:
-    """Hold a model: its class name in `bokeh.models`, and the attributes that differ from their defaults.
+    """A model: its class name in `bokeh.models`, and the attributes that differ from their defaults.
 
     A model that several others refer to is also one object in the browser.
     """

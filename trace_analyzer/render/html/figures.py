@@ -26,7 +26,7 @@ _ENDS = ("x0", "y0", "x1", "y1")
 
 
 class Drawing(NamedTuple):
-    """Hold a chart with its plot as Bokeh's document JSON; ``legend`` is names with the CSS variables of their colours."""
+    """A chart with its plot as Bokeh's document JSON; ``legend`` is names with the CSS variables of their colours."""
 
     chart: Chart
     document: Mapping[str, Any]

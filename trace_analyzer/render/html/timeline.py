@@ -33,7 +33,7 @@ from trace_analyzer.report import Report
 
 
 class Thinning(NamedTuple):
-    """Hold the shares of Python frames and of other host events to keep (the longest), and whether to keep details."""
+    """The shares of Python frames and of other host events to keep (the longest), and whether to keep details."""
 
     python_ratio: float = 1.0
     details: bool = True
@@ -91,7 +91,7 @@ _ACTIVITY_NUMBERS, _OPERATOR_NUMBERS = NUMBERS[:6], NUMBERS[6:]
 
 @dataclass(frozen=True)
 class Track:
-    """Hold a labelled band of the timeline; ``rows`` are (first event, event count) from top to bottom."""
+    """A labelled band of the timeline; ``rows`` are (first event, event count) from top to bottom."""
 
     group: str
     label: str
@@ -102,7 +102,7 @@ class Track:
 
 
 class Curve(NamedTuple):
-    """Hold a step function over time: ``place`` is the device or the CPU."""
+    """A step function over time: ``place`` is the device or the CPU."""
 
     kind: str
     place: str
@@ -110,7 +110,7 @@ class Curve(NamedTuple):
 
 
 class TimelineColumns(NamedTuple):
-    """Hold the content of the timeline: tracks from top to bottom, their events, and the curves below.
+    """The content of the timeline: tracks from top to bottom, their events, and the curves below.
 
     ``events`` has name, kind, start, duration, and the gap to the row's previous event. ``link`` is the index of the
     launch, of the host event that explains idle time, of a backward operator's forward operator, or of the event of an
@@ -137,7 +137,7 @@ class TimelineColumns(NamedTuple):
 
 
 class AdviceMembers(NamedTuple):
-    """Hold the intervals that an advice concerns: place (``GPU 0``), start_ns, end_ns; the longest of ``total``."""
+    """The intervals that an advice concerns: place (``GPU 0``), start_ns, end_ns; the longest of ``total``."""
 
     advice: str
     total: int

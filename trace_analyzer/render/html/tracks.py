@@ -23,7 +23,7 @@ PLAIN = "python"
 
 
 class Packages(NamedTuple):
-    """Hold the kind of each Python frame by name, the package of each kind, and the kinds of the program's own code."""
+    """The kind of each Python frame by name, the package of each kind, and the kinds of the program's own code."""
 
     kinds: pl.DataFrame
     labels: Mapping[str, str]
@@ -80,7 +80,7 @@ _EVENT = ("name", "start_ns", "duration_ns")
 
 
 class TrackEvents(NamedTuple):
-    """Hold a track and its events by start, the enclosing one first: name, kind, start and duration.
+    """A track and its events by start, the enclosing one first: name, kind, start and duration.
 
     Activities and idle time also have ``link_id`` (the host event that launched or explains them), host events
     ``event_id``, activities ``activity_id``, and intervals of the critical path ``path_row`` and ``path_activity``.

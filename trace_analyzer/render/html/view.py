@@ -52,7 +52,7 @@ GRAVITY: tuple[CheckStatus, ...] = ("ok", "warn", "fail")
 
 
 class Share(NamedTuple):
-    """Hold one part of a partition; ``span`` is its longest interval."""
+    """One part of a partition; ``span`` is its longest interval."""
 
     key: str
     word: Term
@@ -62,7 +62,7 @@ class Share(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """Hold a measured value with its name and its relevance."""
+    """A measured value with its name and its relevance."""
 
     name: str
     value: str
@@ -70,7 +70,7 @@ class Fact(NamedTuple):
 
 
 class CheckRow(NamedTuple):
-    """Hold a check of the trace; ``withheld`` names the metrics that its failure suppresses."""
+    """A check of the trace; ``withheld`` names the metrics that its failure suppresses."""
 
     status: CheckStatus
     name: str
@@ -81,7 +81,7 @@ class CheckRow(NamedTuple):
 
 
 class StepRow(NamedTuple):
-    """Hold one step on the strip; ``ratio`` is its share of the strip's length."""
+    """One step on the strip; ``ratio`` is its share of the strip's length."""
 
     step: StepReport
     span: cells.Span
@@ -89,7 +89,7 @@ class StepRow(NamedTuple):
 
 
 class View(NamedTuple):
-    """Hold the sections of the page that depend on more than one field of the report."""
+    """The sections of the page that depend on more than one field of the report."""
 
     title: str
     partition: tuple[Share, ...]
