@@ -1,6 +1,7 @@
 """Advice: only for the regime, with figures of its window, in order of saving."""
 
 import ast
+import json
 import os
 import re
 from collections.abc import Callable
@@ -1082,17 +1083,29 @@ CASES: dict[str, tuple[list[object], list[object]]] = {
     "dependencies": (queued(waits=True), queued(waits=False)),
 }
 ON = {"tensor-cores": V100, "low-precision": H100}
-SNAPSHOTS = Path(__file__).parent / "golden" / "advice.md"
-"""Title, place and code of each piece of advice on its trace; ``UPDATE_GOLDEN=1`` writes it."""
+SNAPSHOTS = Path(__file__).parent / "golden" / "advice.jsonl"
+"""Each piece of advice on its trace: id, place, case of its page's code, what is filled in; ``UPDATE_GOLDEN=1`` writes it."""
+
+
+def filled(template: str, text: str) -> list[str] | None:
+    """Return what the placeholders of a template are in a text; None if it is not made of that template."""
+    between = re.split(r"\$\{?\w+\}?", template)
+    match = re.fullmatch("(.*)".join(map(re.escape, between)), text, re.DOTALL)
+    return match and [*match.groups()]
 
 
 def check_snapshot(item: Advice) -> None:
-    sections = dict(re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", SNAPSHOTS.read_text("utf-8"), re.MULTILINE | re.DOTALL))
-    shown = f"{item.title}\n\nat {item.where}\n\n```python\n{item.code}\n```\n\n"
+    page = pages()[item.id]
+    title = filled(page["title"], item.title)
+    assert title is not None
+    codes = {case: filled(texts["code"], item.code) for case, texts in ({"": page} | page["cases"]).items()}
+    case, values = next((case, values) for case, values in codes.items() if values is not None)
+    known = {line.split('"')[1]: line for line in SNAPSHOTS.read_text("utf-8").splitlines()}
+    line = json.dumps([item.id, item.where, case, *title, *values])
     if os.environ.get("UPDATE_GOLDEN"):
-        sections[item.id] = shown
-        SNAPSHOTS.write_text("".join(f"## {name}\n{sections[name]}" for name in sorted(sections)), "utf-8")
-    assert shown == sections[item.id]
+        known[item.id] = line
+        SNAPSHOTS.write_text("".join(f"{known[name]}\n" for name in sorted(known)), "utf-8")
+    assert line == known[item.id]
 
 
 def test_every_fix_has_a_case() -> None:

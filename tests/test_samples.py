@@ -1,4 +1,4 @@
-"""Check that the sample traces get the verdicts that their README states, and that two of them get the JSON that is checked in.
+"""Check that the sample traces get the verdicts that their README states, and that one of them gets the JSON that is checked in.
 
 ``UPDATE_GOLDEN=1 python -m pytest tests/test_samples.py`` rewrites the JSON, to review its diff.
 """
