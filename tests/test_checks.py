@@ -40,9 +40,9 @@ def check(report: Report, name: str) -> Check:
     return actual
 
 
-def judged(name: str, *events: Any, **options: Any) -> tuple[float | None, str, tuple[str, ...]]:
+def judged(name: str, *events: Any) -> tuple[float | None, str, tuple[str, ...]]:
     """Return value, status and withheld metrics of a check."""
-    actual = check(analysed(*events, **options), name)
+    actual = check(analysed(*events), name)
     return actual.value, actual.status, actual.withholds
 
 
@@ -56,32 +56,53 @@ def test_a_plain_trace_is_trusted() -> None:
     assert [c.device for c in report.trust] == [None] * 3 + [0] * 14
 
 
-def test_links() -> None:
-    lost = kernel("c", 100, 60, correlation=9)
-    assert judged("link_coverage", A, B, lost) == (0.25, "fail", ("run_ahead",))
-    assert judged("link_coverage", A, B, kernel("c", 100, 5, correlation=9)) == (0.8, "warn", ())
+OVERLAPS = launched("c", 81, 95, 10, 3)
+GRAPH = [call("cudaGraphLaunch", 80, 5, correlation=2), *(kernel("n", 90 + i, 10, correlation=2) for i in range(3))]
+BAD = event("cpu_op", "aten::mm", 5, -3, pid=100, tid=100)
+ANNOTATIONS = [annotation("x", i, 1) for i in range(20)]
+LOST = [launch(30 + 5 * i, 2, 10 + i) for i in range(3)]
+BEGIN, END = call("cudaStreamBeginCapture", 25, 2), call("cudaStreamEndCapture", 50, 2)
+SMALL = [launched("s", 20 * i, 20 * i + 10, 1, i + 1) for i in range(100)]
+JUDGED: list[tuple[str, list[Any], float | None, str, tuple[str, ...]]] = [
+    ("link_coverage", [A, B, kernel("c", 100, 60, correlation=9)], 0.25, "fail", ("run_ahead",)),
+    ("link_coverage", [A, B, kernel("c", 100, 5, correlation=9)], 0.8, "warn", ()),
+    # Work from before the recording is launched by nothing, as is work at its end.
+    ("unlinked_before", [A, B, kernel("c", 0.5, 4, correlation=9), kernel("c", 200, 6, correlation=10)], 4 / 30, "warn", ()),
+    # Overlaps on one stream count; those of several streams and of a graph's nodes do not.
+    ("stream_overlap", [A, B, OVERLAPS], 5 / 30, "fail", TIMES),
+    ("stream_overlap", [A, B, launched("c", 81, 95, 10, 3, stream=8)], 0.0, "ok", ()),
+    ("stream_overlap", [A, GRAPH], 0.0, "ok", ()),
+    ("graph_share", [A, GRAPH], 0.75, "ok", ()),
+    ("started_before_launch", [A, B, launch(60, 5, 3), kernel("c", 50, 5, correlation=3)], 1 / 3, "fail", ("run_ahead",)),
+    ("short_durations", [launched("k", 20 * i, 20 * i + 8, 5 if i % 4 else 0, i + 1) for i in range(40)], 0.25, "warn", ()),
+    ("short_durations", [A, B], 0.0, "ok", ()),
+    # A handful of activities with most of the time; not so collectives.
+    ("few_long_activities", [SMALL, launched("large", 3_000, 3_010, 900, 200)], 904 / 1_000, "warn", ()),
+    ("few_long_activities", [SMALL, launched("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 3_000, 3_010, 900, 200)], 5 / 1_000, "ok", ()),
+    ("untraced", [A, launched("b", 40_000, 40_010, 10, 2), python("f", 0, 100), python("f", 39_000, 2_000)], 38_900 / 39_990, "fail", ("busy_ratio", *RATES)),
+    ("unrecorded_host_time", [A, B], 60 / 70, "warn", ()),
+    ("unrecorded_host_time", [A, B, python("train.py(3): f", 0, 100)], 0.0, "ok", ()),
+    # Launches without their kernels; a launch that runtime and driver record is one, and a copy's may be none.
+    ("missing_activities", [A, B, LOST], 0.6, "fail", ALL),
+    ("missing_activities", [A, B, call("cuLaunchKernel", 81, 2, correlation=2, category="cuda_driver"), call("cudaMemcpyAsync", 50, 2, correlation=8)], 0.0, "ok", ()),
+    # Kernels go into a graph between begin and end of a capture, whichever thread of the process launches them.
+    ("missing_activities", [A, B, BEGIN, LOST, END], 0.0, "ok", ()),
+    ("missing_activities", [A, B, BEGIN, END, LOST[0], launch(55, 2, 20)], 1 / 3, "warn", ()),
+    ("missing_activities", [A, B, call("cudaStreamBeginCapture", 25, 2, tid=999, pid=999), LOST], 0.6, "fail", ALL),
+    ("lost_events", [A, B, ANNOTATIONS, BAD], 1, "warn", ()),
+    ("lost_events", [A, B, BAD], 1, "fail", ALL),
+    # A file without arrows was edited.
+    ("launch_arrows", [A, B], 0, "warn", ()),
+    ("launch_arrows", [A, B, arrows(A, B)], 2, "ok", ()),
+    ("launch_arrows", [annotation("x", 0, 5)], None, "ok", ()),
+]  # fmt: skip
 
 
-def test_work_from_before_the_recording() -> None:
-    early, late = kernel("c", 0.5, 4, correlation=9), kernel("c", 200, 6, correlation=10)
-    assert judged("unlinked_before", A, B, early, late) == (pytest.approx(4 / 30), "warn", ())
-
-
-def test_overlaps_on_one_stream_count_and_others_do_not() -> None:
-    over = launched("c", 81, 95, 10, 3)
-    assert judged("stream_overlap", A, B, over) == (pytest.approx(5 / 30), "fail", TIMES)
-    assert judged("stream_overlap", A, B, launched("c", 81, 95, 10, 3, stream=8)) == (0.0, "ok", ())
-
-
-def test_nodes_of_a_graph_may_overlap() -> None:
-    graph = [call("cudaGraphLaunch", 80, 5, correlation=2), *(kernel("n", 90 + i, 10, correlation=2) for i in range(3))]
-    assert judged("stream_overlap", A, graph)[:2] == (0.0, "ok")
-    assert judged("graph_share", A, graph) == (0.75, "ok", ())
-
-
-def test_activities_that_begin_before_their_launch() -> None:
-    skewed = [launch(60, 5, 3), kernel("c", 50, 5, correlation=3)]
-    assert judged("started_before_launch", A, B, skewed) == (pytest.approx(1 / 3), "fail", ("run_ahead",))
+@pytest.mark.parametrize(("name", "events", "value", "status", "withholds"), JUDGED)
+def test_a_check_has_a_value_a_status_and_what_it_withholds(
+    name: str, events: list[Any], value: float | None, status: str, withholds: tuple[str, ...]
+) -> None:
+    assert judged(name, *events) == (value if value is None else pytest.approx(value), status, withholds)
 
 
 @pytest.mark.parametrize("lasts", [0, 0.05])
@@ -90,9 +111,6 @@ def test_durations_that_no_device_can_have(lasts: float) -> None:
     short = check(report, "short_durations")
     assert (short.value, short.status, short.withholds) == (1.0, "fail", ALL)
     assert (report.verdict.status, report.verdict.confidence) == ("insufficient", "low")
-    mixed = [launched("k", 20 * i, 20 * i + 8, 5 if i % 4 else 0, i + 1) for i in range(40)]
-    assert judged("short_durations", mixed) == (0.25, "warn", ())
-    assert judged("short_durations", A, B) == (0.0, "ok", ())
 
 
 def loop(ahead: float, *waits: Any) -> Report:
@@ -176,43 +194,9 @@ def test_durations_that_the_stream_does_not_allow() -> None:
     assert why.partition(": ")[0] in report.verdict.headline
 
 
-def test_a_handful_of_activities_with_most_of_the_time() -> None:
-    small = [launched("s", 20 * i, 20 * i + 10, 1, i + 1) for i in range(100)]
-    large = launched("large", 3_000, 3_010, 900, 200)
-    assert judged("few_long_activities", small, large) == (pytest.approx(904 / 1_000), "warn", ())
-    collective = launched("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 3_000, 3_010, 900, 200)
-    assert judged("few_long_activities", small, collective) == (pytest.approx(5 / 1_000), "ok", ())
-
-
-def test_pauses() -> None:
-    late = launched("b", 40_000, 40_010, 10, 2)
-    frames = [python("train.py(3): f", 0, 100), python("train.py(3): f", 39_000, 2_000)]
-    value, status, withholds = judged("untraced", A, late, frames)
-    assert value == pytest.approx(38_900 / 39_990)
-    assert (status, withholds) == ("fail", ("busy_ratio", *RATES))
-
-
-def test_silence_of_the_host() -> None:
-    assert judged("unrecorded_host_time", A, B) == (pytest.approx(60 / 70), "warn", ())
-    assert judged("unrecorded_host_time", A, B, python("train.py(3): f", 0, 100)) == (0.0, "ok", ())
-
-
-def test_launches_without_their_kernels() -> None:
-    lost = [launch(30 + 5 * i, 2, 10 + i) for i in range(3)]
-    assert judged("missing_activities", A, B, lost) == (0.6, "fail", ALL)
-    twice = call("cuLaunchKernel", 81, 2, correlation=2, category="cuda_driver")
-    assert judged("missing_activities", A, B, twice, call("cudaMemcpyAsync", 50, 2, correlation=8)) == (0.0, "ok", ())
-
-
-def test_lost_events() -> None:
-    bad = event("cpu_op", "aten::mm", 5, -3, pid=100, tid=100)
-    assert judged("lost_events", A, B, [annotation("x", i, 1) for i in range(20)], bad) == (1, "warn", ())
-    assert judged("lost_events", A, B, bad) == (1, "fail", ALL)
-
-
 @pytest.mark.parametrize("kept", [0.5, 0.99])
 def test_nobody_knows_how_many_events_a_broken_file_lost(kept: float) -> None:
-    whole = trace_bytes([A, B, [annotation("x", i, 1) for i in range(20)]])
+    whole = trace_bytes([A, B, ANNOTATIONS])
     actual = check(pipeline.analyze(whole[: int(kept * len(whole))]), "lost_events")
     assert (actual.value, actual.status) == (None, "warn")
     assert check_phrase(actual) == "lost events"
@@ -228,22 +212,14 @@ def test_nobody_knows_how_many_events_a_file_with_a_hole_lost() -> None:
     assert (lost.value, lost.status) == (None, "warn")
 
 
-def test_a_file_without_arrows_was_edited() -> None:
-    assert judged("launch_arrows", A, B) == (0, "warn", ())
-    assert judged("launch_arrows", A, B, arrows(A, B)) == (2, "ok", ())
-    assert judged("launch_arrows", annotation("x", 0, 5)) == (None, "ok", ())
-
-
 def test_what_fails_comes_first_and_withholds_only_its_own_device() -> None:
     other = [launched("a", 1, 11, 9, 3, device=1), kernel("b", 300, 100, correlation=99, device=1)]
     report = analysed(A, B, other, devices=[A100, A100 | {"id": 1}])
     assert (report.trust[0].name, report.trust[0].device) == ("link_coverage", 1)
-    good, bad = report.devices
-    assert good.run_ahead.state is not None
-    assert bad.run_ahead == replace(bad.run_ahead, state=None, empty_queue_ratio=None)
-    assert (bad.run_ahead.launch_lead_ns.p50, bad.run_ahead.queue_depth.max, bad.run_ahead.queued_work_ns.max) == (
-        None,
-    ) * 3
+    good, bad = (device.run_ahead for device in report.devices)
+    assert good.state is not None
+    assert bad == replace(bad, state=None, empty_queue_ratio=None)
+    assert (bad.launch_lead_ns.p50, bad.queue_depth.max, bad.queued_work_ns.max) == (None,) * 3
 
 
 def test_figures_are_withheld_where_their_inputs_fail_and_only_there() -> None:
@@ -278,29 +254,20 @@ def test_figures_are_withheld_where_their_inputs_fail_and_only_there() -> None:
     assert "all figures of devices withheld" in reported, "why it is left out"
 
 
-def test_a_capture_launches_nothing() -> None:
-    """Kernels go into a graph between the begin and the end of a capture, whichever thread of the process launches them."""
-    captured = [launch(30 + 5 * i, 2, 10 + i) for i in range(3)]
-    begin, end = call("cudaStreamBeginCapture", 25, 2), call("cudaStreamEndCapture", 50, 2)
-    assert judged("missing_activities", A, B, begin, captured, end) == (0.0, "ok", ())
-    assert judged("missing_activities", A, B, begin, end, captured[0], launch(55, 2, 20))[0] == pytest.approx(1 / 3)
-    elsewhere = call("cudaStreamBeginCapture", 25, 2, tid=999, pid=999)
-    assert judged("missing_activities", A, B, elsewhere, captured)[:2] == (0.6, "fail")
-
-
-def skewed(by: int, *, period: int = 100, device: int = 0) -> list[Any]:
+def skewed(by: int, *, device: int = 0) -> list[Any]:
     """Build 40 late launches of work that, by the device's clock, started ``by`` us before the launch call ended."""
     return [
-        [op("aten::x", period * n + 5, period // 2), launched("a", period * n + period - 30, period * n + period - 25 - by, 20, 100 * device + n + 1, device=device)]
+        [op("aten::x", 100 * n + 5, 50), launched("a", 100 * n + 70, 100 * n + 75 - by, 20, 100 * device + n + 1, device=device)]
         for n in range(40)
     ]  # fmt: skip
 
 
-def test_clocks_that_disagree_by_more_than_the_gaps_leave_no_causes() -> None:
-    assert judged("skewed_idle", skewed(0))[:2] == (0.0, "ok")
-    assert judged("skewed_idle", skewed(10)) == (pytest.approx(5 / 80, rel=0.01), "ok", ())
-    assert judged("skewed_idle", skewed(30)) == (pytest.approx(25 / 80, rel=0.01), "warn", ())
-    assert judged("skewed_idle", skewed(60)) == (pytest.approx(55 / 80, rel=0.01), "fail", ("idle_causes",))
+@pytest.mark.parametrize(
+    ("by", "ratio", "status"), [(0, 0.0, "ok"), (10, 5 / 80, "ok"), (30, 25 / 80, "warn"), (60, 55 / 80, "fail")]
+)
+def test_clocks_that_disagree_by_more_than_the_gaps_leave_no_causes(by: int, ratio: float, status: str) -> None:
+    withheld = ("idle_causes",) if status == "fail" else ()
+    assert judged("skewed_idle", skewed(by)) == (pytest.approx(ratio, rel=0.01), status, withheld)
 
 
 def test_a_small_skew_does_not_take_an_overhead_verdict_away() -> None:
@@ -357,7 +324,9 @@ def test_the_page_says_what_is_withheld_and_why(tmp_path: Path) -> None:
 
 
 def test_each_check_that_takes_the_verdict_says_what_to_do_instead() -> None:
-    taking = {actual for actual in _failing() if {"partition", "idle_causes"} & {*actual.withholds}}
+    rules = (*checks._rules_of_devices(), checks._missing_rule())
+    failed = [rule.check(0.0 if rule.good else 1.0, 0) for rule in rules] + [check(analysed(A, B, BAD), "lost_events")]
+    taking = {actual for actual in failed if {"partition", "idle_causes"} & {*actual.withholds}}
     good = analysed(A, B)
     for actual in taking:
         verdict = replace(good.verdict, status="insufficient", device=0)
@@ -365,11 +334,3 @@ def test_each_check_that_takes_the_verdict_says_what_to_do_instead() -> None:
         assert tip.endswith((".", "disagree."))
     names = "impossible_durations late_starts lost_events missing_activities short_durations skewed_idle"
     assert " ".join(sorted(actual.name for actual in taking)) == names
-
-
-def _failing() -> list[Check]:
-    """Return every check, failed."""
-    rules = (*checks._rules_of_devices(), checks._missing_rule())
-    failed = [rule.check(0.0 if rule.good else 1.0, 0) for rule in rules]
-    bad = event("cpu_op", "aten::mm", 5, -3, pid=100, tid=100)
-    return [*failed, check(analysed(A, B, bad), "lost_events")]
