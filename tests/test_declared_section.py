@@ -1,5 +1,6 @@
 """Check that a table that only declares its section is shown in all outputs, in the docs and in the schema."""
 
+import json
 import re
 import sys
 from dataclasses import replace
@@ -10,10 +11,13 @@ import polars as pl
 import pytest
 from hypothesis import given, strategies as st
 from jsonschema import Draft202012Validator
+from kineto import launched, loaded
 from report_factory import frame, gpu_report
 
-from trace_analyzer.analysis import Analysis
-from trace_analyzer.registry import json_schema
+from trace_analyzer.analyses import registry
+from trace_analyzer.analysis import PARTITION, Analysis, Value
+from trace_analyzer.pipeline import report_of
+from trace_analyzer.registry import ANALYSES, json_schema
 from trace_analyzer.render import documents, html, terminal
 from trace_analyzer.render.declared import declared_sections, headings
 from trace_analyzer.render.html.view import view
@@ -24,17 +28,7 @@ from trace_analyzer.units import written
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
 
-import json
-from pathlib import Path
-
 import generate
-from kineto import launched, spread, trace_bytes
-
-from trace_analyzer.analyses import registry
-from trace_analyzer.analysis import PARTITION, Value
-from trace_analyzer.ingest import load
-from trace_analyzer.pipeline import report_of
-from trace_analyzer.registry import ANALYSES
 
 TOYS = Table(
     "toys",
@@ -58,16 +52,28 @@ SECTION = Section("Toy chest", "What was played with.", sort=("-busy_ns",), rows
 HOSTILE = "<b>x</b>|`y`\x1b[2J"
 
 
-def toy(name: str, busy_ns: int | None, **values: Any) -> dict[str, Any]:
-    """Build a row of table `toys`; omitted values are null."""
-    return dict.fromkeys(TOYS.schema) | {"device": 0, "name": name, "busy_ns": busy_ns} | values
-
-
-ROWS = (
-    toy("ball", 1_500_000, moved_bytes=2_040_000_000, play_ratio=0.25, start_ns=10, end_ns=20),
-    toy("top", None),
-    toy("kite", 2_500_000, flop=3.46e13, achieved_flop_per_s=3.12e14, achieved_byte_per_s=2.04e12),
-    toy(HOSTILE, 500_000, toy_count=12_345, is_red=True),
+TOY_DEFAULTS = dict.fromkeys(TOYS.schema) | {"device": 0}
+ROWS = tuple(
+    TOY_DEFAULTS | row
+    for row in (
+        {
+            "name": "ball",
+            "busy_ns": 1_500_000,
+            "moved_bytes": 2_040_000_000,
+            "play_ratio": 0.25,
+            "start_ns": 10,
+            "end_ns": 20,
+        },
+        {"name": "top"},
+        {
+            "name": "kite",
+            "busy_ns": 2_500_000,
+            "flop": 3.46e13,
+            "achieved_flop_per_s": 3.12e14,
+            "achieved_byte_per_s": 2.04e12,
+        },
+        {"name": HOSTILE, "busy_ns": 500_000, "toy_count": 12_345, "is_red": True},
+    )
 )
 
 
@@ -83,13 +89,24 @@ def test_rows_stand_in_the_order_of_the_section() -> None:
     assert [row["name"] for row in shown.rows] == ["kite", "ball", HOSTILE, "top"]
     assert shown.headings[:3] == ("Name", "Busy", "Moved")
     assert shown.alignment == "lrrrrrrrl"
-
-
-def test_without_columns_named_all_are_shown_but_places_and_the_only_device() -> None:
-    (shown,) = declared_sections(toy_report(replace(SECTION, show=())))
-    assert {"device", "start_ns", "end_ns"}.isdisjoint(column.name for column in shown.columns)
+    assert {"device", "start_ns", "end_ns"}.isdisjoint(column.name for column in shown.columns), (
+        "places, the only device"
+    )
     (few,) = declared_sections(toy_report(replace(SECTION, show=("busy_ns", "name"))))
     assert few.headings == ("Busy", "Name")
+
+
+def test_columns_that_name_no_output_are_in_all_of_them_and_an_output_without_columns_has_no_title() -> None:
+    (shown,) = declared_sections(toy_report(replace(SECTION, show=(Shown("name"), Shown("busy_ns")))))
+    assert {column.name for column in shown.for_terminal(80).columns} == {"name", "busy_ns"}
+    assert [column.name for column in shown.for_markdown().columns] == ["name", "busy_ns"]
+    on_page = toy_report(replace(SECTION, show=(Shown("name", markdown=True), Shown("busy_ns"))))
+    (few,) = declared_sections(on_page)
+    assert [column.name for column in few.for_markdown().columns] == ["name"]
+    in_terminal = toy_report(replace(SECTION, show=(Shown("name", terminal=0),)))
+    for report, is_in_terminal in ((on_page, False), (in_terminal, True)):
+        assert (SECTION.title in terminal.summary(report, verbose=True)) is is_in_terminal
+        assert (SECTION.title in documents.to_markdown(report)) is not is_in_terminal
 
 
 def test_the_label_of_a_device_is_its_id_where_there_are_several() -> None:
@@ -102,24 +119,6 @@ def test_the_label_of_a_device_is_its_id_where_there_are_several() -> None:
     assert shown.cells(shown.rows[0]) == ("0", "kite", "2.50 ms")
 
 
-def test_columns_that_name_no_output_are_in_all_of_them() -> None:
-    (shown,) = declared_sections(toy_report(replace(SECTION, show=(Shown("name"), Shown("busy_ns")))))
-    assert {column.name for column in shown.for_terminal(80).columns} == {"name", "busy_ns"}
-    assert [column.name for column in shown.for_markdown().columns] == ["name", "busy_ns"]
-    (few,) = declared_sections(toy_report(replace(SECTION, show=(Shown("name", markdown=True), Shown("busy_ns")))))
-    assert [column.name for column in few.for_markdown().columns] == ["name"]
-    assert few.for_terminal(80).columns == ()
-
-
-def test_an_output_without_columns_has_no_title() -> None:
-    on_page = toy_report(replace(SECTION, show=(Shown("name", markdown=True), Shown("busy_ns"))))
-    assert SECTION.title not in terminal.summary(on_page, verbose=True)
-    assert SECTION.title in documents.to_markdown(on_page)
-    in_terminal = toy_report(replace(SECTION, show=(Shown("name", terminal=0),)))
-    assert SECTION.title in terminal.summary(in_terminal, verbose=True)
-    assert SECTION.title not in documents.to_markdown(in_terminal)
-
-
 def test_a_label_of_a_device_needs_a_column_of_devices() -> None:
     table = Table("toys", "Toys.", columns("name str Name."))
     with pytest.raises(ValueError, match="shows device_label"):
@@ -128,11 +127,8 @@ def test_a_label_of_a_device_needs_a_column_of_devices() -> None:
 
 def test_a_section_without_rows_is_left_out() -> None:
     report = toy_report()
-    report = replace(
-        report,
-        tables={**report.tables, "none": TOYS.empty()},
-        declared=(DeclaredTable(replace(TOYS, name="none"), None, SECTION), DeclaredTable(TOYS, "x", None)),
-    )
+    declared = (DeclaredTable(replace(TOYS, name="none"), None, SECTION), DeclaredTable(TOYS, "x", None))
+    report = replace(report, tables={**report.tables, "none": TOYS.empty()}, declared=declared)
     assert declared_sections(report) == ()
     assert terminal.summary(report, verbose=True) == terminal.summary(gpu_report(), verbose=True)
 
@@ -150,14 +146,10 @@ def test_a_value_is_written_by_its_unit(value: Any, unit: str, text: str) -> Non
     assert written(value, unit) == text
 
 
-def test_headings_leave_units_to_the_values() -> None:
-    assert headings(["achieved_flop_per_s", "play_ratio", "flop"], ["", "", ""]) == ["Achieved", "Play", "FLOP"]
-
-
 @given(
     st.lists(
         st.sampled_from(
-            ["busy", "busy_ns", "busy_ratio", "busy_time", "busy_bytes", "busy_byte_per_s", "busy_percent"]
+            [f"busy{end}" for end in ("", *["_ns", "_ratio", "_time", "_bytes", "_byte_per_s", "_percent"])]
         ),
         unique=True,
     )
@@ -167,6 +159,7 @@ def test_default_headings_of_a_section_differ(names: list[str]) -> None:
     assert len(set(actual)) == len(names)
     assert headings(["busy_ns", "busy_ratio", "idle_ns"], ["", "", ""]) == ["Busy time", "Busy ratio", "Idle"]
     assert headings(["busy_ns", "busy_ratio"], ["work", ""]) == ["work", "Busy"], "one is given"
+    assert headings(["achieved_flop_per_s", "play_ratio", "flop"], ["", "", ""]) == ["Achieved", "Play", "FLOP"]
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
@@ -202,20 +195,15 @@ def test_the_page_shows_it_behind_its_own_sections() -> None:
     assert "<b>x</b>" not in page
 
 
-def test_the_schema_describes_its_rows() -> None:
+def test_the_schema_and_the_docs_describe_its_rows() -> None:
     schema = json_schema([Analysis(TOYS, TOYS.empty, json="devices[].toys"), Analysis(TOYS, TOYS.empty, json="toys")])
     Draft202012Validator.check_schema(schema)
-    in_device = schema["properties"]["devices"]["items"]["properties"]["toys"]["items"]
-    assert in_device["properties"]["busy_ns"] == {"description": "Time in play.", "type": ["integer", "null"]}
-    assert "device" not in in_device["properties"]
-    assert "toys" in schema["required"]
-    items = schema["properties"]["toys"]["items"]
-    rows = Draft202012Validator(items)
+    in_device = schema["properties"]["devices"]["items"]["properties"]["toys"]["items"]["properties"]
+    assert in_device["busy_ns"] == {"description": "Time in play.", "type": ["integer", "null"]}
+    assert "device" not in in_device
+    rows = Draft202012Validator(schema["properties"]["toys"]["items"])
     assert all(rows.is_valid(row) for row in ROWS)
     assert not rows.is_valid({**ROWS[0], "busy_ns": "long"})
-
-
-def test_the_docs_name_its_section() -> None:
     text = generate.table_page(TOYS, (SECTION,))
     assert "Shown in the section “Toy chest”." in text
     assert "| `busy_ns` | Int64 | Time in play. |" in text
@@ -250,11 +238,11 @@ LONGEST = Analysis(
     json="longest_stream",
 )
 DECLARED = (OF_DEVICES, Value("stream_sums", sums_of_streams), LONGEST)
-EVENTS = [launched("a", 0, 20, 30, 1, stream=7), launched("b", 10, 60, 10, 2, stream=13)]
 
 
-def streams_report() -> Report:
-    return report_of(load(trace_bytes(spread(EVENTS))), analyses=(*ANALYSES, *DECLARED))
+def streams_report(*events: Any) -> Report:
+    some = events or (launched("a", 0, 20, 30, 1, stream=7), launched("b", 10, 60, 10, 2, stream=13))
+    return report_of(loaded(*some), analyses=(*ANALYSES, *DECLARED))
 
 
 def test_every_module_that_declares_analyses_is_listed() -> None:
@@ -264,44 +252,29 @@ def test_every_module_that_declares_analyses_is_listed() -> None:
     assert sorted(registry.MODULES) == sorted(declaring)
 
 
-def test_its_table_is_one_of_the_report() -> None:
-    tables = streams_report().tables
-    assert tables["streams"].schema == STREAMS.schema
-    assert tables["streams"].rows() == [(0, "7", 1, 30_000), (0, "13", 1, 10_000)]
-    assert tables["longest_stream"].rows() == [(0, "7", 1, 30_000)]
-    assert "stream_sums" not in tables
-
-
-def test_its_rows_stand_at_their_place_in_the_json() -> None:
-    document = json.loads(streams_report().to_json())
-    (device,) = document["devices"]
-    assert device["streams"] == [
+def test_its_table_is_one_of_the_report_and_its_rows_stand_at_their_place_in_the_json() -> None:
+    report = streams_report()
+    assert report.tables["streams"].schema == STREAMS.schema
+    assert report.tables["streams"].rows() == [(0, "7", 1, 30_000), (0, "13", 1, 10_000)]
+    assert "stream_sums" not in report.tables
+    document = json.loads(report.to_json())
+    streams = [
         {"stream": "7", "activity_count": 1, "busy_ns": 30_000},
         {"stream": "13", "activity_count": 1, "busy_ns": 10_000},
     ]
-    assert document["longest_stream"] == [{"device": 0, "stream": "7", "activity_count": 1, "busy_ns": 30_000}]
-
-
-def test_its_rows_satisfy_the_schema() -> None:
+    assert document["devices"][0]["streams"] == streams
+    assert document["longest_stream"] == [{"device": 0, **streams[0]}]
     schema = json_schema((*ANALYSES, *DECLARED))
     assert "longest_stream" in schema["required"]
     assert "streams" in schema["properties"]["devices"]["items"]["required"]
-    document = json.loads(streams_report().to_json())
     assert [error.message for error in Draft202012Validator(schema).iter_errors(document)] == []
-
-
-def test_its_section_is_laid_out_by_all_renderers() -> None:
-    report = streams_report()
     assert "\nStreams\n  Stream   Busy\n  7       30 us\n  13      10 us\n" in report.summary(verbose=True)
     assert "### Streams\n\n| Stream | Busy |" in report.to_markdown()
-    (listing,) = next(chapter.pieces for chapter in view(report).chapters if chapter.title == "Streams")
-    assert [[cell.text for cell in row.cells] for row in listing.rows] == [["7", "30 us"], ["13", "10 us"]]
 
 
 def test_what_failed_checks_do_not_support_is_hidden_as_declared() -> None:
     """Later work of the stream ran during most of a kernel: its duration is impossible, and no figure is supported."""
-    corrupt = spread([launched("a", 0, 20, 9_000, 1), launched("b", 10, 60, 80, 2)])
-    report = report_of(load(trace_bytes(corrupt)), analyses=(*ANALYSES, *DECLARED))
+    report = streams_report(launched("a", 0, 20, 9_000, 1), launched("b", 10, 60, 80, 2))
     assert PARTITION in {item.metric for item in report.devices[0].withheld}
     assert report.tables["streams"].height == 1, "it needs nothing"
     assert report.tables["longest_stream"].is_empty()

@@ -1,7 +1,5 @@
 """Test the device catalogue: the contract of every row, and the ways to look one up."""
 
-import gzip
-import json
 import re
 import tomllib
 from pathlib import Path
@@ -9,13 +7,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 from catalogue import examples
-from conftest import CORPUS
 from kineto import A100, analysed, kernel, launched, op
 
 from trace_analyzer.catalog import devices as catalog
 from trace_analyzer.catalog.devices import (
     Device,
-    Interconnect,
     Peaks,
     architectures,
     architectures_of,
@@ -60,6 +56,9 @@ def test_row_is_complete_and_plausible() -> None:
         assert 1 <= (device.l2_mib or 0) <= 256
         radeon = device.architecture.startswith("RDNA")
         assert device.warp_size == (32 if radeon else {"NVIDIA": 32, "AMD": 64, "Intel": 16}[device.vendor])
+        most = 1000 if "shared with the CPU" in device.caveat else 500
+        for dtype in ("fp32", "fp16") if device.peaks.fp16 else ("fp32",):
+            assert 5 < (device.balance(dtype, matrix=False) or 0) <= (device.balance(dtype) or 0) < most
 
 
 def test_peaks_of_a_row_agree_with_each_other() -> None:
@@ -102,43 +101,21 @@ def test_precisions_are_multiples_of_each_other() -> None:
                 assert peak / base == pytest.approx(nearest, rel=0.07), (device.name, precision, of)
 
 
-def test_a_peer_or_host_is_farther_than_memory() -> None:
-    for row in interconnects():
-        for name in row.devices:
-            assert row.gbps < (device_named(name).memory_gbps or 0), (name, row.kind)
-
-
-def test_balance_of_a_row_is_plausible() -> None:
-    for device in devices():
-        most = 1000 if "shared with the CPU" in device.caveat else 500
-        for dtype in ("fp32", "fp16") if device.peaks.fp16 else ("fp32",):
-            assert 5 < (device.balance(dtype, matrix=False) or 0) <= (device.balance(dtype) or 0) < most
-
-
 def test_examples_find_their_row_and_no_other() -> None:
     for device in devices():
+        size = (device.sm_count, device.memory_gib)
+        like = [other for other in devices() if other is not device and (other.sm_count, other.memory_gib) == size]
+        patterns = [pattern for other in like for pattern in other.patterns]
         assert EXAMPLES[device.name]
         for example in EXAMPLES[device.name]:
             assert found_by_header(example, device) is device
-            sharing = [
-                other.name
-                for other in devices()
-                if other is not device
-                and (other.sm_count, other.memory_gib) == (device.sm_count, device.memory_gib)
-                and any(re.fullmatch(pattern, example, re.IGNORECASE) for pattern in other.patterns)
-            ]
-            assert sharing == []
+            assert [each for each in patterns if re.fullmatch(each, example, re.IGNORECASE)] == []
 
 
-def test_user_can_name_every_row() -> None:
+def test_user_can_name_every_row_by_names_that_are_unique() -> None:
     for device in devices():
-        for spelling in (device.name, device.name.lower().replace(" ", "-"), f"{device.vendor} {device.name}"):
-            assert device_named(spelling) is device
-        for alias in device.aliases:
-            assert device_named(alias) is device
-
-
-def test_names_and_aliases_are_unique() -> None:
+        own = (device.name, device.name.lower().replace(" ", "-"), f"{device.vendor} {device.name}", *device.aliases)
+        assert [device_named(spelling) for spelling in own] == [device] * len(own)
     spellings = [catalog._key(text) for device in devices() for text in (device.name, *device.aliases)]
     assert len(spellings) == len(set(spellings))
 
@@ -197,46 +174,59 @@ def test_the_row_of_a_header_and_how_sure_the_match_is(
         assert with_overrides(actual, {"bf16": 100.0}, None).matched == "name"
 
 
-@pytest.mark.slow
-def test_a_device_of_unknown_name_is_noted_and_doubted() -> None:
-    mm = {"Input Dims": [[4096, 4096]] * 2, "Input type": ["c10::Half"] * 2}
+def products(devices: list[dict[str, object]], **options: object) -> Report:
+    name, shapes = (
+        "ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_32x6_tn",
+        {"Input Dims": [[4096, 4096]] * 2, "Input type": ["c10::Half"] * 2},
+    )
     events = [
-        [op("aten::mm", 20 * n, 15, **mm), launched("sm80_gemm", 20 * n + 2, 1000 + 500 * n, 490, n + 1)]
+        [op("aten::mm", 20 * n, 15, **shapes), launched(name, 20 * n + 2, 1000 + 500 * n, 490, n + 1, grid=[500, 1, 1])]
         for n in range(12)
     ]
-    for changed, expected in (({"name": "NVIDIA X9000"}, True), ({}, False)):
-        report = analysed(events, devices=[A100 | changed])
-        assert ("device-by-likeness" in {note.code for note in report.notes}) is expected
-        doubts = [why for why in report.verdict.confidence_why if "as other devices may (name the device" in why]
-        assert bool(doubts) is expected
-    chosen = analysed(events, devices=[A100 | {"name": "NVIDIA X9000"}], gpu="a100")
-    assert not any("as other devices may" in why for why in chosen.verdict.confidence_why)
+    return analysed(events, kernel("volta_sgemm_128x64_nn", 8000, 5), devices=devices, **options)
 
 
+UNKNOWN = A100 | {"name": "NVIDIA X9000"}
+BY_LIKENESS, BY_KERNELS = "as other devices may (name the device", "names no device"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("query", "expected"),
+    ("devices", "options", "doubt"),
     [
-        ("h100", "H100 SXM"),
-        ("H100 SXM", "H100 SXM"),
-        ("h100sxm5", "H100 SXM"),
-        ("nvidia h100 pcie", "H100 PCIe"),
-        ("NVIDIA H100 80GB HBM3", "H100 SXM"),
-        ("a100", "A100 SXM 80GB"),
-        ("a100-80gb", "A100 SXM 80GB"),
-        ("a100 40GB", "A100 SXM 40GB"),
-        ("A100-PCIe-40GB", "A100 PCIe 40GB"),
-        ("40gb pcie a100", "A100 PCIe 40GB"),
-        ("v100", "V100 SXM2 16GB"),
-        ("4090", "RTX 4090"),
-        ("geforce rtx4090", "RTX 4090"),
-        ("a6000", "RTX A6000"),
-        ("mi300x", "MI300X"),
-        ("AMD Instinct MI250X", "MI250X GCD"),
-        ("Intel(R) Data Center GPU Max 1550", "Max 1550 stack"),
+        ([UNKNOWN], {}, BY_LIKENESS), ([UNKNOWN], {"gpu": "a100"}, None), ([A100], {}, None), ([], {}, BY_KERNELS), ([], {"gpu": "h100"}, None),
     ],
-)
-def test_gpu_option(query: str, expected: str) -> None:
-    assert device_named(query).name == expected
+)  # fmt: skip
+def test_a_device_of_unknown_name_or_none_has_assumed_roofs_and_a_doubt_unless_the_user_names_it(
+    devices: list[dict[str, object]], options: dict[str, object], doubt: str | None
+) -> None:
+    report = products(devices, **options)
+    doubts = " ".join(report.verdict.confidence_why)
+    assert [each for each in (BY_LIKENESS, BY_KERNELS) if each in doubts] == [doubt] * (doubt is not None)
+    assert ("device-by-likeness" in {note.code for note in report.notes}) == (doubt == BY_LIKENESS)
+    if doubt == BY_KERNELS:
+        assert "A100 SXM 80GB" in doubts
+        assert report.trace.devices[0].catalog_name is None
+
+
+GPU_OPTIONS = {
+    "H100 SXM": ["h100", "H100 SXM", "h100sxm5", "NVIDIA H100 80GB HBM3"],
+    "H100 PCIe": ["nvidia h100 pcie"],
+    "A100 SXM 80GB": ["a100", "a100-80gb"],
+    "A100 SXM 40GB": ["a100 40GB"],
+    "A100 PCIe 40GB": ["A100-PCIe-40GB", "40gb pcie a100"],
+    "V100 SXM2 16GB": ["v100"],
+    "RTX 4090": ["4090", "geforce rtx4090"],
+    "RTX A6000": ["a6000"],
+    "MI300X": ["mi300x"],
+    "MI250X GCD": ["AMD Instinct MI250X"],
+    "Max 1550 stack": ["Intel(R) Data Center GPU Max 1550"],
+}
+
+
+@pytest.mark.parametrize("name", GPU_OPTIONS)
+def test_gpu_option(name: str) -> None:
+    assert {device_named(query).name for query in GPU_OPTIONS[name]} == {name}
 
 
 @pytest.mark.parametrize(
@@ -284,90 +274,32 @@ def test_wrong_overrides(peak_tflops: dict[str, float], peak_gbps: float | None)
         with_overrides(None, peak_tflops, peak_gbps)
 
 
-@pytest.mark.skipif(not CORPUS.is_dir(), reason="no trace corpus")
-def test_headers_of_the_corpus_are_known() -> None:
-    expected = {"a100": "A100 SXM", "b200": "B200", "mi300": "MI300X", "v100": "V100 SXM2 32GB"}
-    seen = set()
-    for path in sorted(CORPUS.glob("*.json.gz")):
-        with gzip.open(path, "rt", errors="replace") as trace:
-            header = re.search(r'"deviceProperties"\s*:\s*(\[.*?\])', trace.read(60_000), re.DOTALL)
-        for entry in json.loads(header[1]) if header else []:
-            family = path.name.partition("_")[0]
-            capability = f"{entry.get('computeMajor')}.{entry.get('computeMinor')}"
-            actual = find_device(
-                entry["name"],
-                sm_count=entry.get("numSms"),
-                memory_bytes=entry.get("totalGlobalMem"),
-                compute_capability=capability if "computeMajor" in entry else None,
-                warp_size=entry.get("warpSize"),
-            )
-            seen.add(family)
-            if family in expected:
-                assert actual is not None, (path.name, entry)
-                assert actual.name.startswith(expected[family]), (path.name, entry)
-            else:
-                assert actual is None, (path.name, entry)
-    assert set(expected) <= seen
-
-
 def test_the_newest_counts_as_libraries_reuse_kernels() -> None:
     names = [
         "volta_sgemm_128x64_nn",
         "sm80_xmma_gemm_bf16bf16",
         "sm90_xmma_gemm_bf16bf16",
         "kernel",
-        "void at::native::kernel<float>()",
+        "void kernel<float>()",
     ]
     kernels = pl.DataFrame({"device": [0, 0, 0, 0, 1], "name": names})
     assert architectures_of(kernels) == {0: next(row for row in architectures() if row.id == "Hopper")}
     assert architectures_of(kernels.clear()) == {}
 
 
-GEMM = "ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_32x6_tn"
-
-
-def products(devices: list[dict[str, object]] | None, **options: object) -> Report:
-    shapes = {"Input Dims": [[4096, 4096]] * 2, "Input type": ["c10::Half"] * 2}
-    events = [
-        [op("aten::mm", 20 * n, 15, **shapes), launched(GEMM, 20 * n + 2, 1000 + 500 * n, 490, n + 1, grid=[500, 1, 1])]
-        for n in range(12)
-    ]
-    return analysed(events, kernel("volta_sgemm_128x64_nn", 8000, 5), devices=devices or [], **options)
-
-
-@pytest.mark.slow
-def test_a_device_without_a_name_has_assumed_roofs_and_a_doubt() -> None:
-    report = products(None)
-    assert "A100 SXM 80GB" in " ".join(report.verdict.confidence_why)
-    assert "names no device" in " ".join(report.verdict.confidence_why)
-    assert report.trace.devices[0].catalog_name is None
-    named = products([A100])
-    assert "names no device" not in " ".join(named.verdict.confidence_why)
-
-
-def test_the_user_overrules_the_names() -> None:
-    report = products(None, gpu="h100")
-    assert "names no device" not in " ".join(report.verdict.confidence_why)
-
-
-NAMES = {device.name for device in devices()}
-
-
-@pytest.mark.parametrize("row", interconnects(), ids=lambda row: f"{row.kind}-{row.devices[0]}")
-def test_a_row_names_known_devices_and_its_source(row: Interconnect) -> None:
-    assert set(row.devices) <= NAMES
-    assert len(set(row.devices)) == len(row.devices)
-    assert row.source
-    both = re.search(r"([\d.]+) (GB|TB)/s bidirectional", row.source)
-    if both:  # datasheets add up both directions
-        assert row.gbps == pytest.approx(float(both[1]) * (1000 if both[2] == "TB" else 1) / 2, rel=0.01)
-    per_link = row.gbps / row.links
-    assert per_link <= {"nvlink": 50, "xgmi": 76.8, "xelink": 26.5, "c2c": 450, "pcie": 121}[row.kind]
-
-
-def test_no_device_has_two_interconnects_of_a_kind() -> None:
+def test_interconnects_have_known_devices_a_source_and_plausible_rates() -> None:
+    for row in interconnects():
+        both = re.search(r"([\d.]+) (GB|TB)/s bidirectional", row.source)
+        if both:  # datasheets add up both directions
+            assert row.gbps == pytest.approx(float(both[1]) * (1000 if both[2] == "TB" else 1) / 2, rel=0.01)
+        assert row.source
+        most = {"nvlink": 50, "xgmi": 76.8, "xelink": 26.5, "c2c": 450, "pcie": 121}
+        assert row.gbps / row.links <= most[row.kind]
+        for name in row.devices:
+            assert row.gbps < (device_named(name).memory_gbps or 0), "a peer or host is farther than memory"
     pairs = [(row.kind, name) for row in interconnects() for name in row.devices]
     assert len(set(pairs)) == len(pairs)
+    assert {name for _, name in pairs} <= {device.name for device in devices()}
 
 
 def test_every_device_reaches_the_host() -> None:

@@ -4,7 +4,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from kineto import analysed, annotation, kernel, launch, op, python, rows
+from kineto import analysed, annotation, kernel, launched, op, python, rows
 
 from trace_analyzer.analyses.fusion import _words, expression
 from trace_analyzer.catalog.fixes import COMPILE
@@ -18,18 +18,14 @@ KERNELS = {
 Calls = list[tuple[Any, ...]]
 
 
-def run(calls: Calls, *, at: int = 0, number: Any = None, **place: Any) -> list[Any]:
+def run(calls: Calls, *, at: int = 0, **place: Any) -> list[Any]:
     """Build calls (operator, shapes, dtype, duration), one kernel each, back to back on a stream from 1 ms on."""
     events, start = [], 1000 + at
-    for i, (name, dims, dtype, duration) in enumerate(calls):
-        n, called = next(number or NUMBERS), at + 20 * i
-        types = [dtype] * len(dims)
-        events += [
-            op(f"aten::{name}", called, 15, **{"Input Dims": dims, "Input type": types}),
-            launch(called + 5, 5, n),
-            kernel(KERNELS.get(name, f"void at::native::vectorized_elementwise_kernel<4, {name}>(int)"), start, duration,
-                   correlation=n, grid=[5000, 1, 1], **place),
-        ]  # fmt: skip
+    for called, (name, dims, dtype, duration) in zip(count(at, 20), calls, strict=False):
+        types = {"Input Dims": dims, "Input type": [dtype] * len(dims)}
+        kernel_name = KERNELS.get(name, f"void at::native::vectorized_elementwise_kernel<4, {name}>(int)")
+        events += [op(f"aten::{name}", called, 15, **types),
+                   launched(kernel_name, called + 5, start, duration, next(NUMBERS), grid=[5000, 1, 1], **place)]  # fmt: skip
         start += duration
     return events
 
@@ -59,35 +55,37 @@ def test_cos_cos_goes_from_four_passes_to_two() -> None:
 
 def test_a_chain_of_n_passes_is_one_row_however_often_it_runs() -> None:
     """Check three calls in each of two layers: 6 passes, 2 of which stay."""
-    three = [
-        ("mul", [[MEGA], []], "float", 30),
-        ("add", [[MEGA], [MEGA]], "float", 30),
-        ("gelu", [[MEGA]], "float", 30),
-    ]
+    inputs = {"mul": [[MEGA], []], "add": [[MEGA], [MEGA]], "gelu": [[MEGA]]}
+    three = [(name, dims, "float", 30) for name, dims in inputs.items()]
     report = analysed(run(three), kernel("ampere_sgemm_128x64_tn", 1100, 50), run(three, at=200))
     assert actual(report, "what", "count", "kernel_count", "time_ns", "moved_bytes", "saved_bytes") == [
         ("F.gelu(x + bias)", 2, 6, 180, 2 * 7 * 4e6, 2 * 4 * 4e6),
     ]  # fmt: skip
 
 
+ADD = "void at::native::vectorized_elementwise_kernel<4, add>(int)"
+
+
 @pytest.mark.sampled
 @pytest.mark.parametrize(
-    "second",
+    ("events", "is_chain"),
     [
-        ("cos", [[25 * MEGA + 1]], "float", 100), ("cos", [[5 * MEGA, 5]], "float", 100), ("cos", [[25 * MEGA]], "c10::Half", 100),
-        ("cumsum", [[25 * MEGA]], "float", 100), ("my_cos", [[25 * MEGA]], "float", 100),
+        (run(COS_COS[:1]) + run(COS_COS[1:], at=100), True),
+        # shape, type and kind must agree
+        (run([COS_COS[0], ("cos", [[25 * MEGA + 1]], "float", 100)]), False),
+        (run([COS_COS[0], ("cos", [[5 * MEGA, 5]], "float", 100)]), False),
+        (run([COS_COS[0], ("cos", [[25 * MEGA]], "c10::Half", 100)]), False),
+        (run([COS_COS[0], ("cumsum", [[25 * MEGA]], "float", 100)]), False),
+        (run([COS_COS[0], ("my_cos", [[25 * MEGA]], "float", 100)]), False),
+        # neighbours on one stream
+        (run(COS_COS[:1], stream=7) + run(COS_COS[1:], at=100, stream=8), False),
+        ([*run(COS_COS[:1]), kernel("ampere_sgemm_128x64_tn", 1100, 10), *run(COS_COS[1:], at=110)], False),
+        # without shapes nothing is known
+        ([kernel(ADD, 0, 50), kernel(ADD, 50, 50)], False),
     ],
-)  # fmt: skip
-def test_shape_type_and_kind_must_agree(second: tuple[Any, ...]) -> None:
-    assert actual(analysed(run([COS_COS[0], second])), "what") == []
-
-
-def test_only_neighbours_on_one_stream_form_a_chain() -> None:
-    one, other = [COS_COS[0]], [COS_COS[1]]
-    assert actual(analysed(run(one, stream=7), run(other, at=100, stream=8)), "what") == []
-    between = kernel("ampere_sgemm_128x64_tn", 1100, 10)
-    assert actual(analysed(run(one), between, run(other, at=110)), "what") == []
-    assert actual(analysed(run(one), run(other, at=100)), "what") == [("x.cos().cos()",)]
+)
+def test_only_neighbours_of_one_shape_type_and_kind_form_a_chain(events: list[Any], is_chain: bool) -> None:
+    assert actual(analysed(events), "what") == [("x.cos().cos()",)] * is_chain
 
 
 def test_equal_calls_in_a_row_are_a_loop_and_neither_a_chain_nor_advice() -> None:
@@ -98,15 +96,8 @@ def test_equal_calls_in_a_row_are_a_loop_and_neither_a_chain_nor_advice() -> Non
     assert actual(loop, "what") == []
     assert loop.verdict.regime == "memory-bandwidth-bound"
     assert "fusion" not in [item.id for item in loop.advice]
-    assert actual(analysed(run([exp, *[add] * 3, exp])), "what", "count") == [
-        ("x.exp().add(y)", 1),
-        ("x.add(y).exp()", 1),
-    ]
-
-
-def test_kernels_without_shapes_are_no_chain() -> None:
-    add = "void at::native::vectorized_elementwise_kernel<4, add>(int)"
-    assert actual(analysed(kernel(add, 0, 50), kernel(add, 50, 50)), "what") == []
+    mixed = analysed(run([exp, *[add] * 3, exp]))
+    assert actual(mixed, "what", "count") == [("x.exp().add(y)", 1), ("x.add(y).exp()", 1)]
 
 
 def test_the_place_is_the_class_of_the_module_and_the_function_of_the_user() -> None:
@@ -148,23 +139,16 @@ def test_what_fused_attention_would_take_is_never_more_than_it_can() -> None:
     assert actual(analysed(run(masked)), "saves_ns") == [(pytest.approx(240 - ATTENTION_FLOP / 312e12 * 1e6),)]
     unknown = analysed(run(calls), devices=[{"id": 0, "name": "Frobnicator 9"}])
     assert actual(unknown, "saves_ns") == [(210,)]
-
-
-def test_fused_attention_of_few_queries_takes_as_long_as_its_bytes() -> None:
-    """k and v are 1.024 MB each, q and the output a hundredth of that."""
+    # Of few queries it takes as long as its bytes: k and v are 1.024 MB each, q and the output a hundredth of that.
     q, k, v, scores = [8, 10, 64], [8, 64, 1000], [8, 1000, 64], [8, 10, 1000]
     inputs = ([q, k], [scores, []], [scores, [], []], [scores, v])
-    calls = [(name, dims, *rest) for (name, _, *rest), dims in zip(attention([1]), inputs, strict=True)]
-    assert actual(analysed(run(calls)), "saves_ns") == [(pytest.approx(210 - 2.02 * 1.024e6 / 2039e9 * 1e6),)]
-
-
-def test_attention_by_views_of_the_scores() -> None:
-    """Check that scores viewed as (batch, heads, ...) for the softmax are still those scores."""
-    viewed = attention([2, 4, 1000, 1000], [8, 1000, 1000])
-    assert actual(analysed(run(viewed)), "kind") == [("attention",)]
+    few = [(name, dims, *rest) for (name, _, *rest), dims in zip(calls, inputs, strict=True)]
+    assert actual(analysed(run(few)), "saves_ns") == [(pytest.approx(210 - 2.02 * 1.024e6 / 2039e9 * 1e6),)]
 
 
 def test_products_around_another_softmax_are_no_attention() -> None:
+    views = attention([2, 4, 1000, 1000], [8, 1000, 1000])  # scores viewed as (batch, heads, ...) for the softmax
+    assert actual(analysed(run(views)), "kind") == [("attention",)]
     assert actual(analysed(run(attention([8, 500, 1000]))), "kind") == [("chain",)]
     calls = attention([8, 1000, 1000])
     stranger = ("cumsum", [[5]], "float", 50)
@@ -177,22 +161,13 @@ def optimizer(operators: list[str], name: str = "AdamW") -> list[Any]:
     return [annotation(f"Optimizer.step#{name}.step", 0, 500), run(calls)]
 
 
-def test_an_optimizer_that_loops() -> None:
-    (row,) = (
-        analysed(optimizer(["lerp_", "addcmul_", "sqrt", "addcdiv_"]))
-        .tables["fusions"]
-        .filter(kind="optimizer")
-        .to_dicts()
-    )
-    assert (row["what"], row["code"]) == (
-        "AdamW.step: a kernel or more per parameter",
-        "torch.optim.AdamW(..., fused=True)",
-    )
+def test_an_optimizer_that_loops_one_by_foreach_and_a_fused_one() -> None:
+    table = analysed(optimizer(["lerp_", "addcmul_", "sqrt", "addcdiv_"])).tables["fusions"]
+    (row,) = table.filter(kind="optimizer").to_dicts()
+    assert row["what"] == "AdamW.step: a kernel or more per parameter"
+    assert row["code"] == "torch.optim.AdamW(..., fused=True)"
     assert (row["kernel_count"], row["time_ns"], row["saves_ns"]) == (4, 100_000, 60_000)
     assert (row["moved_bytes"], row["byte_per_s"]) == (None, None)
-
-
-def test_an_optimizer_by_foreach_and_a_fused_one() -> None:
     foreach = analysed(optimizer(["_foreach_lerp_", "_foreach_addcdiv_"], "Adam"))
     assert actual(foreach, "what") == [("Adam.step: several passes over all parameters",)]
     assert actual(analysed(optimizer(["_fused_adamw_", "add_"])), "kind") == []
@@ -204,9 +179,6 @@ def test_expressions() -> None:
     assert expression(["add", "cos"] * 3) == "x.add(y).cos(), 3 times in a row"
     assert expression(["cos"] * 5) == "x.cos(), 5 times in a row"
     assert expression([*["exp", "log"] * 5, "abs"]) == "x" + ".exp().log()" * 4 + " ... .log().abs()"
-
-
-def test_a_chain_without_end_has_a_name() -> None:
     what, code = _words("chain", ">" + "add>mul>" * 50_000, "all")
     assert what.endswith("50000 times in a row")
     assert code == COMPILE

@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -40,56 +40,54 @@ def named(name: str, make: Callable[..., Any], *sources: str) -> Node:
 
 
 def test_a_value_is_made_from_what_its_parameters_name_and_once() -> None:
+    @dataclass(frozen=True)
+    class Both:
+        one: pl.DataFrame
+        height: int
+
     make = Counted()
-    graph = TableGraph([Node("one", make), Node("height", lambda one: one.height)], {}, ["one", "height"])
-    assert make.calls == 0
-    assert graph.take("height") == 1
-    assert graph.take("one") is ONE
+    nodes = [Node("one", make), Node("height", lambda one: one.height), Node("both", Both)]
+    graph = TableGraph(
+        [*nodes, Node("sum", lambda left, right: left + right, {"right": "other"})],
+        {"left": 1, "other": 2},
+        ["both", "sum"],
+    )
+    with graph.prefetching(["both"], 0) as take_part:
+        take_part(None)
+    assert make.calls == 0, "without threads nothing is made ahead"
+    assert graph.take("both") == Both(ONE, 1), "fields of a dataclass name values"
+    assert graph.take("sum") == 3, "a parameter takes the value of another name where that is declared"
     assert make.calls == 1
 
 
-def test_parameters_take_the_values_of_other_names_where_that_is_declared() -> None:
-    graph = TableGraph(
-        [Node("sum", lambda left, right: left + right, {"right": "other"})], {"left": 1, "other": 2}, ["sum"]
-    )
-    assert graph.take("sum") == 3
+class Gate:
+    """Make a value that takes until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.entered, self.go_on, self.calls = threading.Event(), threading.Event(), 0
+
+    def slow(self) -> int:
+        self.calls += 1
+        self.entered.set()
+        assert self.go_on.wait(10)
+        return 7
 
 
-def test_the_fields_of_a_dataclass_name_values() -> None:
-    @dataclass(frozen=True)
-    class Both:
-        one: int
-        two: int
-
-    graph = TableGraph([Node("two", lambda one: one + 1), Node("both", Both)], {"one": 1}, ["both"])
-    assert graph.take("both") == Both(1, 2)
-
-
-def test_a_parameter_that_names_nothing_is_an_error_at_once() -> None:
+def test_a_parameter_that_names_nothing_and_values_that_need_each_other_are_an_error_at_once() -> None:
     with pytest.raises(LookupError, match="sum is made from nothing_of_this_name"):
         TableGraph([Node("sum", lambda nothing_of_this_name: 0)], {}, ["sum"])
-
-
-def test_values_that_need_each_other_are_an_error_at_once() -> None:
     with pytest.raises(graphlib.CycleError):
         TableGraph([named("one", int, "two"), named("two", int, "one")], {}, ["one"])
 
 
 def test_a_value_is_made_once_though_two_threads_ask_for_it() -> None:
-    entered, go_on, calls = threading.Event(), threading.Event(), []
-
-    def make() -> int:
-        calls.append(1)
-        entered.set()
-        assert go_on.wait(10)
-        return 7
-
-    graph = TableGraph([Node("slow", make), Node("end", lambda slow: slow)], {}, ["end"])
+    gate = Gate()
+    graph = TableGraph([Node("slow", gate.slow), Node("end", lambda slow: slow)], {}, ["end"])
     with graph.prefetching(["end"], 1):
-        assert entered.wait(10)
-        go_on.set()
+        assert gate.entered.wait(10)
+        gate.go_on.set()
         assert graph.take("end") == 7
-    assert len(calls) == 1
+    assert gate.calls == 1
 
 
 def test_what_raises_ahead_raises_for_who_asks_and_the_rest_is_left_to_them() -> None:
@@ -121,51 +119,43 @@ def test_several_threads_make_at_once_what_needs_not_each_other() -> None:
         assert sorted(graph.take("end")) != [2, 2]
 
 
-def test_what_most_steps_follow_on_is_made_first() -> None:
+def ahead(values: str, *targets: str, **costs: int) -> list[str]:
+    """Return in which order one thread makes the values, each written before the names of its sources."""
     made: list[str] = []
-    chain = [named("a", lambda: made.append("a")), named("b", lambda _: made.append("b"), "a")]
-    single = named("single", lambda: made.append("single"))
-    graph = TableGraph([single, *chain, named("end", lambda *_: made.append("end"), "single", "b")], {}, ["end"])
-    with graph.prefetching(["end"], 1):
+    nodes = [
+        replace(named(name, lambda *_, name=name: made.append(name), *sources), cost=costs.get(name, 1))
+        for name, *sources in map(str.split, values.split(", "))
+    ]
+    graph = TableGraph(nodes, {}, ["end"])
+    with graph.prefetching(targets, 1):
         while len(made) < 4:
             time.sleep(0.001)
-    assert made[0] == "a"
-    assert sorted(made[:3]) == ["a", "b", "single"]
-    assert made[3] == "end"
+    return made
 
 
-def test_sources_of_an_expensive_value_are_made_first() -> None:
-    made: list[str] = []
-    chain = [named("a", lambda: made.append("a")), named("b", lambda _: made.append("b"), "a")]
-    source = named("source", lambda: made.append("source"))
-    expensive = Node("expensive", lambda source: made.append("expensive"), cost=3)
-    graph = TableGraph([*chain, source, expensive, named("end", max, "b", "expensive")], {}, ["end"])
-    with graph.prefetching(["b", "expensive"], 1):
-        while len(made) < 4:
-            time.sleep(0.001)
+def test_what_most_steps_follow_on_is_made_first_and_sources_of_an_expensive_value_before() -> None:
+    made = ahead("single, a, b a, end single b", "end")
+    assert (made[0], sorted(made[:3]), made[3]) == ("a", ["a", "b", "single"], "end")
+    made = ahead("a, b a, source, expensive source, end b expensive", "b", "expensive", expensive=3)
     assert made == ["source", "expensive", "a", "b"]
 
 
 def test_the_caller_makes_values_until_the_one_it_names() -> None:
     """Check with a thread that is busy until the caller has made the others."""
-    entered, go_on, made = threading.Event(), threading.Event(), dict[str, str]()
-
-    def slow() -> None:
-        entered.set()
-        assert go_on.wait(10)
+    gate, made = Gate(), dict[str, str]()
 
     def noted(name: str) -> Callable[..., None]:
         def make(*_: object) -> None:
             made[name] = threading.current_thread().name
             if name == "second":
-                go_on.set()
+                gate.go_on.set()
 
         return make
 
-    nodes = [Node("slow", slow, cost=9), named("first", noted("first")), named("second", noted("second"), "first")]
+    nodes = [Node("slow", gate.slow, cost=9), named("first", noted("first")), named("second", noted("second"), "first")]
     graph = TableGraph([*nodes, named("end", noted("end"), "second", "slow")], {}, ["end"])
     with graph.prefetching(["end"], 1) as take_part:
-        assert entered.wait(10)
+        assert gate.entered.wait(10)
         take_part("first")
         assert made == {"first": "MainThread"}
         take_part(None)
@@ -175,71 +165,44 @@ def test_the_caller_makes_values_until_the_one_it_names() -> None:
 
 
 def test_an_error_of_a_value_reaches_the_caller_that_takes_part() -> None:
-    entered, go_on = threading.Event(), threading.Event()
-
-    def slow() -> None:
-        entered.set()
-        assert go_on.wait(10)
+    gate = Gate()
 
     def fail() -> int:
-        go_on.set()
+        gate.go_on.set()
         return int("no number")
 
-    nodes = [Node("slow", slow, cost=9), Node("failing", fail)]
+    nodes = [Node("slow", gate.slow, cost=9), Node("failing", fail)]
     graph = TableGraph([*nodes, named("end", max, "failing", "slow")], {}, ["end"])
     with graph.prefetching(["end"], 1) as take_part:
-        assert entered.wait(10)
+        assert gate.entered.wait(10)
         with pytest.raises(ValueError, match="no number"):
             take_part(None)
 
 
-def test_without_threads_the_caller_makes_nothing_ahead() -> None:
-    made = Counted()
-    graph = TableGraph([Node("one", made)], {}, ["one"])
-    with graph.prefetching(["one"], 0) as take_part:
-        take_part(None)
-    assert made.calls == 0
-
-
 def test_at_the_end_what_was_not_begun_is_left() -> None:
-    entered, go_on, left = threading.Event(), threading.Event(), Counted()
-
-    def slow() -> int:
-        entered.set()
-        assert go_on.wait(10)
-        return 1
-
-    graph = TableGraph(
-        [Node("slow", slow), Node("left", left), Node("next", lambda slow: slow), named("end", max, "next", "left")],
-        {},
-        ["end"],
-    )
+    gate, left = Gate(), Counted()
+    nodes = [Node("slow", gate.slow), Node("left", left), Node("next", lambda slow: slow)]
+    graph = TableGraph([*nodes, named("end", max, "next", "left")], {}, ["end"])
     with graph.prefetching(["end"], 1):
-        assert entered.wait(10)
-        threading.Timer(0.5, go_on.set).start()
+        assert gate.entered.wait(10)
+        threading.Timer(0.5, gate.go_on.set).start()
     assert left.calls == 0
 
 
 @pytest.mark.slow
 def test_a_value_goes_when_nothing_will_read_it_again() -> None:
-    class Large:
-        pass
+    held: list[weakref.ref[Counted]] = []
 
-    held: list[weakref.ref[Large]] = []
-
-    def make() -> Large:
-        large = Large()
-        held.append(weakref.ref(large))
+    def make() -> Counted:
+        held.append(weakref.ref(large := Counted()))
         return large
 
     nodes = [Node("large", make), Node("now", lambda large: 1), Node("later", lambda large: 2)]
     graph = TableGraph(nodes, {}, ["now", "later"])
-    graph.take("now")
-    gc.collect()
-    assert held[0]() is not None, "it will be read once more"
-    assert graph.take("later") == 2
-    gc.collect()
-    assert held[0]() is None
+    for name, is_held in (("now", True), ("later", False)):
+        graph.take(name)
+        gc.collect()
+        assert (held[0]() is not None) is is_held, "it is read twice"
     assert len(held) == 1
 
 
@@ -272,20 +235,14 @@ def test_threads_make_the_same_values_each_once(edges: list[set[int]], threads: 
 def test_a_table_is_made_when_it_is_asked_for_and_once() -> None:
     make = Counted()
     frames = LazyTables({"made": make, "there": ONE})
-    assert list(frames) == ["made", "there"]
-    assert len(frames) == 2
-    assert make.calls == 0
+    assert (list(frames), len(frames), make.calls) == (["made", "there"], 2, 0)
     assert frames["made"] is frames["made"] is ONE
     assert make.calls == 1
     with pytest.raises(KeyError):
         frames["other"]
-
-
-def test_a_copy_holds_all_frames():
     for copied in (copy.deepcopy, lambda frames: pickle.loads(pickle.dumps(frames))):
-        make = Counted()
-        assert {name: frame.rows() for name, frame in copied(LazyTables({"made": make})).items()} == {"made": [(1,)]}
-        assert make.calls == 1
+        again = copied(LazyTables({"made": Counted(), "there": ONE}))
+        assert {name: frame.rows() for name, frame in again.items()} == {"made": [(1,)], "there": [(1,)]}
 
 
 def test_a_report_goes_to_another_process_with_all_its_tables():

@@ -3,8 +3,10 @@
 import gzip
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from commands import environment, ran
@@ -26,27 +28,36 @@ def work() -> None:
     (torch.ones(8, 8) @ torch.ones(8, 8)).relu()
 
 
-def test_each_cycle_gets_a_trace_reports_and_a_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    cycles = schedule(wait=1, warmup=1, active=2, repeat=2)
-    handler = ta.trace_handler(tmp_path / "new", name="mlp", step="all", peak_tflops={"bf16": 1.5})
-    with profile(activities=CPU, schedule=cycles, on_trace_ready=handler, record_shapes=True) as profiler:
-        for _ in range(9):
+def recorded(handler: Callable[..., Any], cycles: Callable[[int], ProfilerAction], steps: int, **options: Any) -> None:
+    """Work for some steps under torch's profiler."""
+    with profile(activities=CPU, schedule=cycles, on_trace_ready=handler, **options) as profiler:
+        for _ in range(steps):
             work()
             profiler.step()
-    stems = ["mlp.step4", "mlp.step8"]
-    kinds = ["json.gz", "report.html", "report.json"]
-    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted(
-        f"{stem}.{kind}" for stem in stems for kind in kinds
-    )
+
+
+def names(folder: Path, pattern: str = "*") -> list[str]:
+    return sorted(path.name for path in folder.glob(pattern))
+
+
+def test_each_cycle_gets_a_trace_reports_and_a_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "new"
+    handler = ta.trace_handler(folder, name="mlp", step="all", peak_tflops={"bf16": 1.5})
+    recorded(handler, schedule(wait=1, warmup=1, active=2, repeat=2), 9, record_shapes=True)
+    stems, kinds = ["mlp.step4", "mlp.step8"], ["json.gz", "report.html", "report.json"]
+    assert names(folder) == sorted(f"{stem}.{kind}" for stem in stems for kind in kinds)
     lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("trace_analyzer:")]
     assert [stem in line for stem, line in zip(stems, lines, strict=True)] == [True, True]
     assert all("cpu-run" in line for line in lines)
-    reported = json.loads((tmp_path / "new" / "mlp.step8.report.json").read_text())
+    reported = json.loads((folder / "mlp.step8.report.json").read_text())
     assert reported["trace"]["settings"]["torch_version"] == torch.__version__
     assert reported["trace"]["settings"]["level"] == "standard"
-    names = {event["name"] for event in _events(tmp_path / "new" / "mlp.step8.json.gz")}
-    assert {"ProfilerStep#6", "ProfilerStep#7"} <= names
-    assert "ProfilerStep#3" not in names
+    marks = {
+        event["name"]
+        for event in json.loads(gzip.decompress((folder / "mlp.step8.json.gz").read_bytes()))["traceEvents"]
+    }
+    assert {"ProfilerStep#6", "ProfilerStep#7"} <= marks
+    assert "ProfilerStep#3" not in marks
 
 
 @pytest.mark.parametrize(
@@ -69,7 +80,10 @@ def test_steps_that_are_not_recorded_are_timed(
             work()
             now[0] += number
             profiler.step()
-    headers = [json.loads(gzip.decompress(path.read_bytes())) for path in sorted(tmp_path.iterdir(), key=_number)]
+    headers = [
+        json.loads(gzip.decompress(path.read_bytes()))
+        for path in sorted(tmp_path.iterdir(), key=lambda path: int(path.name.split(".")[1][4:]))
+    ]
     known = [header["trace_analyzer"].get("measured_step_ms") for header in headers]
     assert known == [mean and pytest.approx(mean * 1e3) for mean in timed]
 
@@ -83,54 +97,39 @@ def test_a_schedule_that_counts_its_calls_is_called_once_a_step(tmp_path: Path) 
         calls.append(step)
         return plan(len(calls) - 1)
 
-    with profile(activities=CPU, schedule=counts, on_trace_ready=ta.trace_handler(tmp_path, report=False)) as profiler:
-        for _ in range(8):
-            work()
-            profiler.step()
-    assert (calls, len(list(tmp_path.iterdir()))) == (list(range(9)), 1)
-
-
-def _number(path: Path) -> int:
-    return int(path.name.split("step")[1].split(".")[0])
-
-
-def _events(path: Path) -> list[dict[str, str]]:
-    events: list[dict[str, str]] = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
-    return events
+    recorded(ta.trace_handler(tmp_path, report=False), counts, 8)
+    assert (calls, len(names(tmp_path))) == (list(range(9)), 1)
 
 
 def test_nothing_is_overwritten_and_the_report_is_a_choice(tmp_path: Path) -> None:
     for _ in range(3):
         with profile(activities=CPU, on_trace_ready=ta.trace_handler(tmp_path, report=False)):
             work()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["trace-2.json.gz", "trace-3.json.gz", "trace.json.gz"]
+    assert names(tmp_path) == ["trace-2.json.gz", "trace-3.json.gz", "trace.json.gz"]
 
 
-def test_a_failed_analysis_warns_and_keeps_the_trace(tmp_path: Path) -> None:
-    with (
-        pytest.warns(RuntimeWarning, match=r"trace\.json\.gz was kept, but not analysed: analyze: no known GPU"),
-        profile(activities=CPU, on_trace_ready=ta.trace_handler(tmp_path, gpu="Cray-1")),
-    ):
-        work()
-    assert [path.name for path in tmp_path.iterdir()] == ["trace.json.gz"]
-
-
-def test_an_analysis_that_takes_too_long_is_ended(tmp_path: Path) -> None:
-    with (
-        pytest.warns(RuntimeWarning, match="was kept, but not analysed.*timed out"),
-        profile(activities=CPU, on_trace_ready=ta.trace_handler(tmp_path, time_limit_s=0.01)),
-    ):
-        work()
-    assert [path.name for path in tmp_path.iterdir()] == ["trace.json.gz"]
-
-
-def test_a_folder_that_cannot_be_written_warns(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("folder", "options", "warning", "kept"),
+    [
+        (
+            ".",
+            {"gpu": "Cray-1"},
+            r"trace\.json\.gz was kept, but not analysed: analyze: no known GPU",
+            ["trace.json.gz"],
+        ),
+        (".", {"time_limit_s": 0.01}, "was kept, but not analysed.*timed out", ["trace.json.gz"]),
+        ("file/traces", {}, "no trace was written", []),
+    ],
+    ids=["a failed analysis", "too long an analysis", "no folder"],
+)
+def test_what_fails_warns_and_keeps_the_trace(
+    folder: str, options: dict[str, Any], warning: str, kept: list[str], tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
-    with (
-        pytest.warns(RuntimeWarning, match="no trace was written"),
-        profile(activities=CPU, on_trace_ready=ta.trace_handler(tmp_path / "file" / "traces")),
-    ):
+    handler = ta.trace_handler(tmp_path / folder, **options)
+    with pytest.warns(RuntimeWarning, match=warning), profile(activities=CPU, on_trace_ready=handler):
         work()
+    assert names(tmp_path) == ["file", *kept]
 
 
 def test_an_exception_in_the_loop_stays_what_it_is_and_the_trace_is_written(tmp_path: Path) -> None:
@@ -188,19 +187,18 @@ os._exit(0)
 
 
 def test_two_ranks_under_torchrun(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
+    script, folder = tmp_path / "train.py", tmp_path / "traces"
     script.write_text(RANKS)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = ran(*launcher, script, tmp_path / "traces", env=environment(OMP_NUM_THREADS="1"))
+    done = ran(*launcher, script, folder, env=environment(OMP_NUM_THREADS="1"))
     assert done.returncode == 0, done.stderr
-    traces = sorted((tmp_path / "traces").glob("*.json.gz"))
-    assert [path.name for path in traces] == ["trace.rank0.step4.json.gz", "trace.rank1.step4.json.gz"]
-    reported = [json.loads(path.read_text()) for path in sorted((tmp_path / "traces").glob("*.report.json"))]
-    assert [(report["trace"]["rank"], report["trace"]["world_size"]) for report in reported] == [(0, 2), (1, 2)]
+    assert names(folder, "*.json.gz") == ["trace.rank0.step4.json.gz", "trace.rank1.step4.json.gz"]
+    reported = [json.loads((folder / name).read_text())["trace"] for name in names(folder, "*.report.json")]
+    assert [(trace["rank"], trace["world_size"]) for trace in reported] == [(0, 2), (1, 2)]
     assert done.stderr.count("trace_analyzer: ") == 3
     assert "trace_analyzer: job: " in done.stderr
-    summaries = sorted((tmp_path / "traces").glob("*.rank.gz"))
-    assert [path.name for path in summaries] == ["trace.rank0.step4.rank.gz", "trace.rank1.step4.rank.gz"]
-    job = ta.analyze_ranks(tmp_path / "traces", workers=1)
+    summaries = names(folder, "*.rank.gz")
+    assert summaries == ["trace.rank0.step4.rank.gz", "trace.rank1.step4.rank.gz"]
+    job = ta.analyze_ranks(folder, workers=1)
     assert (job.job.seen, job.job.world_size, job.problems) == (2, 2, ())
-    assert [rank.path for rank in job.ranks] == list(map(str, summaries))
+    assert [rank.path for rank in job.ranks] == [str(folder / name) for name in summaries]

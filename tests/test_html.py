@@ -25,7 +25,7 @@ from trace_analyzer.ingest.tables import DEVICES
 from trace_analyzer.render import charts, html, phrasing
 from trace_analyzer.render.html import cells, codec, shell, view
 from trace_analyzer.render.html.figures import busy_bins, host_bins, timeline_figures
-from trace_analyzer.render.html.timeline import TimelineColumns, timeline_columns
+from trace_analyzer.render.html.timeline import timeline_columns
 from trace_analyzer.render.html.tracks import first_fit, in_rows
 from trace_analyzer.render.names import short_name
 from trace_analyzer.report import Evidence, Report
@@ -47,10 +47,6 @@ def lanes(*events: tuple[int, int]) -> list[int]:
     return in_rows(track).sort("order").get_column("depth").to_list()
 
 
-def intervals_of(columns: TimelineColumns) -> list[tuple[str, int, int]]:
-    return sorted(columns.events.select("name", "start_ns", "duration_ns").iter_rows())
-
-
 # ---- rows ------------------------------------------------------------------------------------------------
 
 
@@ -69,30 +65,22 @@ def test_rows_of_events(events: list[tuple[int, int]], rows: list[int]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_rows_never_overlap_whatever_the_events(seed: int) -> None:
+def test_rows_never_overlap_whatever_the_events_and_the_first_that_is_free_is_taken(seed: int) -> None:
     random = np.random.default_rng(seed)
-    start = np.sort(random.integers(0, 300, 60))
-    track = pl.DataFrame({"start_ns": start, "duration_ns": random.integers(0, 12, 60)}).sort(
-        "start_ns", -pl.col("duration_ns")
-    )
+    start, length = np.sort(random.integers(0, 300, 60)), random.integers(0, 12, 60)
+    track = pl.DataFrame({"start_ns": start, "duration_ns": length}).sort("start_ns", -pl.col("duration_ns"))
     laid = in_rows(track)
     assert sorted(laid.select("start_ns", "duration_ns").iter_rows()) == sorted(track.iter_rows())
     assert laid.get_column("depth").is_sorted()
     assert laid.get_column("gap_ns").min() >= 0  # type: ignore[operator]
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_first_fit_equals_the_naive_search(seed: int) -> None:
-    random = np.random.default_rng(seed)
-    start = np.sort(random.integers(0, 60, 40))
-    end = start + random.integers(0, 20, 40)
+    start = start // 5
     free_from: list[int] = []
     naive = []
-    for begin, finish in zip(start.tolist(), end.tolist(), strict=True):
+    for begin, finish in zip(start.tolist(), (start + length).tolist(), strict=True):
         row = next((row for row, free in enumerate(free_from) if free <= begin), len(free_from))
         free_from[row : row + 1] = [finish]
         naive.append(row)
-    assert first_fit(start, end).tolist() == naive
+    assert first_fit(start, start + length).tolist() == naive
 
 
 @pytest.mark.parametrize("report", REPORTS.values(), ids=REPORTS)
@@ -104,28 +92,20 @@ def test_rows_hold_every_event_once_sorted_and_disjoint(report: Report) -> None:
     for first, count in spans:
         row = columns.events.slice(first, count)
         end = row.get_column("start_ns") + row.get_column("duration_ns")
-        assert (row.get_column("gap_ns") >= 0).all()
-        assert (row.get_column("gap_ns") + end.shift(1, fill_value=0)).equals(
-            row.get_column("start_ns"), check_names=False
-        )
-
-
-@pytest.mark.parametrize("report", REPORTS.values(), ids=REPORTS)
-def test_nothing_is_lost_or_invented(report: Report) -> None:
-    end = pl.col("end_ns") - pl.col("start_ns")
-    expected = pl.concat(
-        [
-            report.tables["activities"].select("name", "start_ns", "duration_ns"),
-            report.tables["idle"].select(pl.col("cause").alias("name"), "start_ns", end.alias("duration_ns")),
-            report.tables["host_events"].select("name", "start_ns", "duration_ns"),
-            report.tables["sync_events"].select("name", "start_ns", "duration_ns"),
-            report.tables["device_annotations"].select("name", "start_ns", "duration_ns"),
-            report.tables["partition"]
-            .filter(part="communication")
-            .select(pl.col("part").alias("name"), "start_ns", end.alias("duration_ns")),
-        ]
-    )
-    assert intervals_of(timeline_columns(report)) == sorted(expected.iter_rows())
+        gap, start = row.get_column("gap_ns"), row.get_column("start_ns")
+        assert (gap >= 0).all()
+        assert (gap + end.shift(1, fill_value=0)).equals(start, check_names=False)
+    tables, length = report.tables, (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns")
+    expected = [
+        *(tables[name] for name in ("activities", "host_events", "sync_events", "device_annotations")),
+        tables["idle"].select(pl.col("cause").alias("name"), "start_ns", length),
+        tables["partition"].filter(part="communication").select(pl.col("part").alias("name"), "start_ns", length),
+    ]
+    shown = [
+        sorted(pl.concat([t.select("name", "start_ns", "duration_ns") for t in tables_]).iter_rows())
+        for tables_ in (expected, [columns.events])
+    ]
+    assert shown[0] == shown[1], "nothing is lost or invented"
 
 
 def test_links_lead_to_the_launch_and_to_what_the_host_did() -> None:
@@ -149,37 +129,21 @@ def test_tracks_stand_in_the_order_of_reading() -> None:
 
 
 def test_two_streams_and_none_are_three_tracks() -> None:
-    rows = [
-        {
-            "activity_id": i, "kind": "kernel", "name": "k", "device": 0, "stream": stream, "start_ns": 0,
-            "duration_ns": 5,
-        }
-        for i, stream in enumerate((7, 20, None))
-    ]  # fmt: skip
-    report = replace(empty_report(), devices=gpu_report().devices)
-    report.tables["activities"], report.tables["devices"] = (  # type: ignore[index]
-        frame(ACTIVITIES, rows), frame(DEVICES, [{"device": 0, "label": "0"}]),
-    )  # fmt: skip
+    row = {"kind": "kernel", "name": "k", "device": 0, "start_ns": 0, "duration_ns": 5}
+    rows = [row | {"activity_id": i, "stream": stream} for i, stream in enumerate((7, 20, None))]
+    made = {"activities": frame(ACTIVITIES, rows), "devices": frame(DEVICES, [{"device": 0, "label": "0"}])}
+    report = replace(empty_report(), devices=gpu_report().devices, tables={**empty_report().tables, **made})
     assert [track.label for track in timeline_columns(report).tracks] == ["Stream 7", "Stream 20", "Stream –"]
 
 
 # ---- overview --------------------------------------------------------------------------------------------
 
 
-def test_busy_bins_add_up_to_the_busy_time() -> None:
-    report = gpu_report(kernels=9)
-    share = busy_bins(report, 1_000_000)
+def test_busy_bins_add_up_to_the_busy_time_of_the_devices_or_of_the_host() -> None:
+    share = busy_bins(gpu_report(9), 1_000_000)
     assert share.sum() * 1_000_000 / len(share) == pytest.approx(9 * 60_000)
-    assert share.min() == 0
-    assert share.max() == pytest.approx(1)
-
-
-def test_busy_bins_of_two_devices_are_their_mean() -> None:
-    both, one = busy_bins(gpu_report(9, devices=2), 1_000_000), busy_bins(gpu_report(9), 1_000_000)
-    assert both == pytest.approx(one)
-
-
-def test_without_a_device_the_overview_shows_the_operators() -> None:
+    assert (share.min(), share.max()) == (0, pytest.approx(1))
+    assert busy_bins(gpu_report(9, devices=2), 1_000_000) == pytest.approx(share), "of two devices their mean"
     columns = timeline_columns(cpu_report())
     assert host_bins(columns, columns.end_ns).mean() == pytest.approx(0.8)
 
@@ -198,18 +162,14 @@ def test_figures_hold_no_events_and_no_code() -> None:
 # ---- codec -----------------------------------------------------------------------------------------------
 
 
-def test_planes_drop_what_is_always_zero() -> None:
-    assert codec._planes(np.array([1, 258], dtype=np.uint64)) == [b"\x01\x02", b"\x00\x01"]
+def test_columns_are_written_as_planes_of_bytes() -> None:
+    assert codec._planes(np.array([1, 258], dtype=np.uint64)) == [b"\x01\x02", b"\x00\x01"], "less what is always zero"
     assert codec._planes(np.array([], dtype=np.uint64)) == []
-
-
-def test_delta_is_zigzag() -> None:
     assert codec.delta(pl.Series([-1, 5, 5, 3])).integers.tolist() == [1, 12, 0, 3]
-
-
-def test_text_keeps_position_zero_for_null() -> None:
     column = codec.text(pl.Series(["b", None, "a", "b"]))
     assert (column.integers.tolist(), column.values) == ([1, 0, 2, 1], ("", "b", "a"))
+    odd = pl.Series([float("inf"), 1e300, float("nan"), -1.0, None, 7.9], dtype=pl.Float64)
+    assert codec.plain(odd).integers.tolist() == [2**53 - 1, 2**53 - 1, 0, 0, 0, 7]
 
 
 # ---- words and view --------------------------------------------------------------------------------------
@@ -270,9 +230,7 @@ def test_short_names(name: str, short: str) -> None:
 
 def test_shares_sum_to_one_with_work_first() -> None:
     parts = view.shares({"python": 30, "compute": 50, "data-loading": 20, "copy": 0})
-    assert [(share.key, share.ratio) for share in parts] == [
-        ("compute", 0.5), ("python", 0.3), ("data-loading", 0.2),
-    ]  # fmt: skip
+    assert [(share.key, share.ratio) for share in parts] == [("compute", 0.5), ("python", 0.3), ("data-loading", 0.2)]
 
 
 @pytest.mark.parametrize(
@@ -315,28 +273,21 @@ def test_a_page_fetches_nothing(report: Report) -> None:
     page = html.html(report)
     assert "default-src 'none'" in page[:2048]
     assert "unsafe-eval" not in page
-    markup = re.sub(r"<(script|style)\b.*?</\1>", "", page, flags=re.DOTALL)
-    assert (
-        re.findall(
-            r"(?:src|href|action|srcset|poster)\s*=\s*[\"']?(?!#|data:,)[^\"'\s>]+", markup.replace("src=x onerror", "")
-        )
-        == []
-    )
+    markup = re.sub(r"<(script|style)\b.*?</\1>", "", page, flags=re.DOTALL).replace("src=x onerror", "")
+    fetched = r"(?:src|href|action|srcset|poster)\s*=\s*[\"']?(?!#|data:,)[^\"'\s>]+"
+    assert re.findall(fetched, markup) == []
     style = "".join(path.read_text() for path in ASSETS.glob("*.css"))
     assert "url(" not in style
     assert "@import" not in style
 
 
-def test_hostile_text_is_escaped_everywhere() -> None:
+def test_hostile_text_is_escaped_everywhere_and_closes_no_script() -> None:
     page = html.html(hostile_report())
     for text in HOSTILE[:2]:
         assert text not in page
     assert '"onmouseover="' not in page
     assert page.count("&lt;img src=x onerror=alert(1)&gt;") > 10
-
-
-def test_scripts_cannot_be_closed_from_within() -> None:
-    scripts = re.findall(r"<script\b[^>]*>(.*?)</script>", html.html(hostile_report()), re.DOTALL)
+    scripts = re.findall(r"<script\b[^>]*>(.*?)</script>", page, re.DOTALL)
     assert len(scripts) == 8
     assert scripts[-1].endswith("})();")
     for own in (scripts[0], scripts[1], scripts[-2], scripts[-1]):
@@ -361,19 +312,15 @@ def test_a_notebook_gets_the_page_in_a_sandbox() -> None:
 
 
 @pytest.mark.slow
-def test_a_written_report_is_recognised(tmp_path: Path) -> None:
-    path = tmp_path / "report.html"
+def test_a_written_report_is_recognised_and_no_other_file(tmp_path: Path) -> None:
+    path, other = tmp_path / "report.html", tmp_path / "other.html"
     assert html.write_html(gpu_report(), path) == path
     assert b'<meta name="generator" content="trace-analyzer 0.1.0">' in path.read_bytes()[:2048]
-    assert html.is_own_report(path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["report.html"]
-
-
-@pytest.mark.parametrize("text", ["", "<!doctype html><title>mine</title>", '{"name": "<meta name=\\"generator\\""}'])
-def test_other_files_are_not(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "other.html"
-    path.write_text(text)
-    assert not html.is_own_report(path)
+    assert html.is_own_report(path)
+    for text in ("", "<!doctype html><title>mine</title>", '{"name": "<meta name=\\"generator\\""}'):
+        other.write_text(text)
+        assert not html.is_own_report(other)
     assert not html.is_own_report(tmp_path)
     assert not html.is_own_report(tmp_path / "missing.html")
 
@@ -393,9 +340,6 @@ def test_a_failed_write_leaves_the_old_file_alone(
         files.write_text(path, "new")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_missing_folder_is_an_os_error(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="missing"):
         files.write_text(tmp_path / "missing" / "report.html", "text")
 
@@ -412,14 +356,6 @@ def test_the_scripts_own_tests_pass() -> None:
     tests = sorted(str(path) for path in (Path(__file__).parent / "js").glob("*.test.mjs"))
     done = ran("node", "--test", *tests)
     assert done.returncode == 0, done.stdout
-
-
-@pytest.mark.parametrize(
-    ("value", "kept"),
-    [(float("inf"), 2**53 - 1), (1e300, 2**53 - 1), (float("nan"), 0), (-1.0, 0), (None, 0), (7.9, 7)],
-)
-def test_numbers_beyond_all_bounds_do_not_stop_the_page(value: float | None, kept: int) -> None:
-    assert codec.plain(pl.Series([value], dtype=pl.Float64)).integers.tolist() == [kept]
 
 
 @pytest.mark.slow
@@ -472,16 +408,12 @@ def test_a_number_stays_with_its_unit() -> None:
 @settings(max_examples=examples(200))
 @given(st.text(), st.integers(1, 40), st.integers(1, 3))
 def test_no_letter_is_lost_and_all_is_text(text: str, room: int, lines: int) -> None:
-    for made, tags in (
-        (shell.breakable(text, room, lines), r"<wbr>"),
-        (shell.remarked(text), r'<span class="remark(?: after)?">|</span>'),
-    ):
+    remark = r'<span class="remark(?: after)?">|</span>'
+    for made, tags in ((shell.breakable(text, room, lines), "<wbr>"), (shell.remarked(text), remark)):
         assert Markup(re.sub(tags, "", made)).unescape() == codec.inert(text)
         assert "<" not in re.sub(tags, "", made)
 
 
 def test_remarks_are_marked_and_those_after_code_differ() -> None:
-    assert (
-        shell.remarked('x = "#1"  # <b>\n# or y')
-        == 'x = &#34;#1&#34;  <span class="remark after"># &lt;b&gt;</span>\n<span class="remark"># or y</span>'
-    )
+    after, own = '<span class="remark after"># &lt;b&gt;</span>', '<span class="remark"># or y</span>'
+    assert shell.remarked('x = "#1"  # <b>\n# or y') == f"x = &#34;#1&#34;  {after}\n{own}"

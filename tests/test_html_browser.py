@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_factory import HOSTILE, cpu_report, empty_report, gpu_report, hostile_report
+from report_factory import gpu_report
 
 from trace_analyzer.render.html import notebook_html, write_html
 from trace_analyzer.report import Report
@@ -153,34 +153,30 @@ def test_the_page_loads_and_draws(browser: Browser, theme: str) -> None:
     assert not browser.part("trouble").is_displayed()
 
 
-def test_zooming_to_one_kernel_shows_it_under_the_pointer(browser: Browser) -> None:
-    browser.open(gpu_report(), fragment=f"#t={KERNEL_NS - 5_000},{KERNEL_NS + 65_000}")
-    browser.settled(f"#t={KERNEL_NS - 5_000}")
-    tooltip = browser.hover(KERNEL_NS + 30_000, "Stream 7")
-    for expected in (
-        "ampere_sgemm_128x64_tn",
-        "60 us",
-        "Stream 7",
-        "Matmul",
-        "Compute",
-        "[128, 1, 1]",
-        "aten::mm",
-        "4 us ahead",
-    ):
-        assert expected in tooltip
+def opened(browser: Browser, start: int, end: int, **size: int) -> None:
+    """Open the report at an interval of its timeline."""
+    browser.open(gpu_report(), fragment=f"#t={start},{end}", **size)
+    browser.settled(f"#t={start},{end}")
 
 
-def test_idle_time_tells_its_cause_and_what_the_host_did(browser: Browser) -> None:
-    browser.open(gpu_report(), fragment="#t=0,400000")
-    browser.settled("#t=0,400000")
-    tooltip = browser.hover(100_000, "Idle, by cause")
-    assert "Cause\nPython" in tooltip
-    assert "train.py(12): step" in tooltip
+@pytest.mark.parametrize(
+    ("interval", "at", "track", "expected"),
+    [
+        ((KERNEL_NS - 5_000, KERNEL_NS + 65_000), KERNEL_NS + 30_000, "Stream 7",
+         ("ampere_sgemm_128x64_tn", "60 us", "Stream 7", "Matmul", "Compute", "[128, 1, 1]", "aten::mm", "4 us ahead")),
+        ((0, 400_000), 100_000, "Idle, by cause", ("Cause\nPython", "train.py(12): step")),
+    ],
+)  # fmt: skip
+def test_kernels_and_idle_time_show_what_they_are_under_the_pointer(
+    browser: Browser, interval: tuple[int, int], at: int, track: str, expected: tuple[str, ...]
+) -> None:
+    opened(browser, *interval)
+    tooltip = browser.hover(at, track)
+    assert [words for words in expected if words not in tooltip] == []
 
 
 def test_a_click_shows_the_launch(browser: Browser) -> None:
-    browser.open(gpu_report(), fragment="#t=0,400000")
-    browser.settled("#t=0,400000")
+    opened(browser, 0, 400_000)
     browser.click(KERNEL_NS + 30_000, "Stream 7")
     browser.settled("&sel=1")
     assert browser.part("details-name").text == "ampere_sgemm_128x64_tn"
@@ -206,21 +202,8 @@ def test_search_counts_and_goes_from_match_to_match(browser: Browser) -> None:
     browser.settled("&sel=11")
 
 
-def test_keys_zoom_move_and_show_all(browser: Browser) -> None:
-    browser.open(gpu_report(), fragment="#t=200000,600000")
-    browser.settled("#t=200000,600000")
-    body = browser.driver.find_element("tag name", "body")
-    body.send_keys("w")
-    browser.wait(lambda: browser.length_ns() < 300_000)
-    body.send_keys("0")
-    browser.settled("#t=0,1200000")
-    body.send_keys("?")
-    assert browser.part("help-text").is_displayed()
-
-
-def test_the_wheel_zooms_with_ctrl_and_dragging_moves(browser: Browser) -> None:
-    browser.open(gpu_report(), fragment="#t=200000,600000")
-    browser.settled("#t=200000,600000")
+def test_the_wheel_zooms_with_ctrl_dragging_moves_and_a_key_shows_all(browser: Browser) -> None:
+    opened(browser, 200_000, 600_000)
     x, y = browser.point(400_000, "Operators")
     wheel = {"type": "mouseWheel", "x": x, "y": y, "deltaX": 0, "deltaY": -60, "modifiers": CTRL}
     browser.driver.execute_cdp_cmd("Input.dispatchMouseEvent", wheel)
@@ -231,11 +214,15 @@ def test_the_wheel_zooms_with_ctrl_and_dragging_moves(browser: Browser) -> None:
     browser.wait(lambda: browser.run("return location.hash") != before)
     assert "sel=" not in browser.run("return location.hash")
     assert browser.length_ns() < 300_000
+    body = browser.driver.find_element("tag name", "body")
+    body.send_keys("0")
+    browser.settled("#t=0,1200000")
+    body.send_keys("?")
+    assert browser.part("help-text").is_displayed()
 
 
 def test_two_fingers_zoom(browser: Browser) -> None:
-    browser.open(gpu_report(), width=390, height=844, fragment="#t=200000,600000")
-    browser.settled("#t=200000,600000")
+    opened(browser, 200_000, 600_000, width=390, height=844)
     x, y = browser.point(400_000, "Operators")
     for kind, spread in (("touchStart", 20), ("touchMove", 40), ("touchMove", 80), ("touchEnd", None)):
         points = [] if spread is None else [{"x": x + side * spread, "y": y, "id": side + 1} for side in (-1, 1)]
@@ -244,8 +231,7 @@ def test_two_fingers_zoom(browser: Browser) -> None:
 
 
 def test_a_drag_over_the_overview_chooses_the_view(browser: Browser) -> None:
-    browser.open(gpu_report(), fragment="#t=0,10000")
-    browser.settled("#t=0,10000")
+    opened(browser, 0, 10_000)
     browser.point(0, "Stream 7")
     left, width, top = browser.run(
         "const r = document.getElementById('figure-overview').getBoundingClientRect();"
@@ -267,36 +253,10 @@ def test_a_row_leads_to_its_place(browser: Browser) -> None:
 
 def test_a_folded_track_opens(browser: Browser) -> None:
     browser.open(gpu_report())
-    fold = next(e for e in browser.driver.find_elements("css selector", "button.track") if e.text == "Python")
-    assert fold.get_attribute("aria-expanded") == "false"
-    browser.run("arguments[0].click()", fold)
-    opened = next(e for e in browser.driver.find_elements("css selector", "button.track") if e.text == "Python")
-    assert opened.get_attribute("aria-expanded") == "true"
-
-
-def test_hostile_names_stay_text(browser: Browser) -> None:
-    browser.open(hostile_report(), fragment="#t=0,400000")
-    browser.settled("#t=0,400000")
-    tooltip = browser.hover(KERNEL_NS + 30_000, "Stream 7")
-    browser.click(KERNEL_NS + 30_000, "Stream 7")
-    assert HOSTILE[0] in tooltip
-    assert "".join(HOSTILE) in browser.part("details-name").text
-    assert browser.run("return document.querySelectorAll('img, [onerror], [onmouseover]').length") == 0
-
-
-@pytest.mark.parametrize(
-    "report", [cpu_report(), empty_report(), gpu_report(200, 3)], ids=["cpu", "empty", "three devices"]
-)
-@pytest.mark.parametrize("width", [390, 1280, 1920])
-def test_no_page_is_wider_than_its_window(browser: Browser, report: Report, width: int) -> None:
-    browser.open(report, width=width, height=844)
-    assert browser.run("return document.documentElement.scrollWidth") <= width
-    assert browser.driver.find_element("tag name", "h1").is_displayed()
-
-
-def test_hostile_names_do_not_widen_a_phone(browser: Browser) -> None:
-    browser.open(hostile_report(), width=390, height=844)
-    assert browser.run("return document.documentElement.scrollWidth") <= 390
+    for state in ("false", "true"):
+        fold = next(e for e in browser.driver.find_elements("css selector", "button.track") if e.text == "Python")
+        assert fold.get_attribute("aria-expanded") == state
+        browser.run("arguments[0].click()", fold)
 
 
 def test_it_works_in_a_notebooks_frame(browser: Browser) -> None:

@@ -44,11 +44,6 @@ def covered(rows: Iterable[Span]) -> set[tuple[int, int]]:
     return {(track, t) for track, start, end in rows for t in range(start, end)}
 
 
-def test_union_merges_what_overlaps_or_touches() -> None:
-    rows = [(0, 1, 3), (0, 2, 5), (0, 5, 6), (0, 8, 9), (0, 7, 7), (1, 0, 4)]
-    assert intervals.union(frame(rows), TRACK).rows() == [(0, 1, 6), (0, 8, 9), (1, 0, 4)]
-
-
 @given(spans)
 def test_what_is_running_is_summed_up_at_every_edge(rows: list[Span]) -> None:
     actual = intervals.sweep_sum(
@@ -190,61 +185,20 @@ def test_one_window_clips_like_several(rows: list[Span], window: Span) -> None:
         assert_frame_equal(intervals.clip(some, several.head(1), TRACK), intervals.clip(some, several, TRACK))
 
 
-def naive_innermost(rows: list[Span], track: int, t: int) -> int | None:
-    """Find the span in progress that starts last, of those the shortest, of those the last row."""
-    running = [
-        (start, -end, number) for number, (on, start, end) in enumerate(rows) if on == track and start <= t < end
-    ]
-    return max(running)[2] if running else None
-
-
-def naive_segments(rows: list[Span]) -> dict[tuple[int, int], int]:
-    instants = [(track, t) for track in range(3) for t in range(HORIZON)]
-    return {place: inner for place in instants if (inner := naive_innermost(rows, *place)) is not None}
-
-
-def check_innermost(rows: list[Span]) -> None:
+@given(spans)
+def test_innermost_is_in_progress_and_starts_last_of_equals_the_shortest_and_of_these_the_last_row(
+    rows: list[Span],
+) -> None:
+    expected = {}
+    for track, t in itertools.product(range(3), range(HORIZON)):
+        running = [(start, -end, i) for i, (on, start, end) in enumerate(rows) if on == track and start <= t < end]
+        if running:
+            expected[track, t] = max(running)[2]
     segments = intervals.innermost(frame(rows), TRACK, "id")
     stated = [((track, t), inner) for track, start, end, inner in segments.rows() for t in range(start, end)]
     assert len(stated) == len(dict(stated)), "segments overlap"
-    assert dict(stated) == naive_segments(rows)
+    assert dict(stated) == expected
     assert segments.select("track", "start_ns").rows() == sorted(segments.select("track", "start_ns").rows())
-
-
-@given(spans)
-def test_innermost_of_spans_that_nest_or_cross(rows: list[Span]) -> None:
-    check_innermost(rows)
-
-
-@given(spans)
-def test_innermost_of_spans_that_nest(rows: list[Span]) -> None:
-    nested: list[Span] = []
-    for track, start, end in rows:
-        if not any(on == track and (a < start < b < end or start < a < end < b) for on, a, b in nested):
-            nested.append((track, start, end))
-    check_innermost(nested)
-
-
-def test_innermost_literal() -> None:
-    nested = [(0, 0, 10), (0, 2, 6), (0, 2, 4), (0, 6, 7), (0, 8, 8)]
-    assert intervals.innermost(frame(nested), TRACK, "id").rows() == [
-        (0, 0, 2, 0), (0, 2, 4, 2), (0, 4, 6, 1), (0, 6, 7, 3), (0, 7, 10, 0),
-    ]  # fmt: skip
-    crossing = [(0, 0, 5), (0, 3, 8), (1, 0, 2)]
-    assert intervals.innermost(frame(crossing), TRACK, "id").rows() == [(0, 0, 3, 0), (0, 3, 8, 1), (1, 0, 2, 2)]
-
-
-def test_operations_take_empty_frames() -> None:
-    none, some = frame([]), frame([(0, 1, 2)])
-    assert intervals.union(none, TRACK).is_empty()
-    assert intervals.innermost(none, TRACK, "id").is_empty()
-    assert intervals.enclosing(none, TRACK).is_empty()
-    segments = frame([(0, 1, 2)]).rename({"id": "segment"})
-    assert intervals.split_by(none, segments, TRACK, ["segment"]).is_empty()
-    assert intervals.split_by(some, segments.clear(), TRACK, ["segment"]).rows() == [(0, 0, 1, 2, None)]
-    assert intervals.clip(some, none.drop("id"), TRACK).is_empty()
-    assert intervals.lookup_at(times([(0, 1)]), "time_ns", none, TRACK, ["id"]).rows() == [(0, 1, None)]
-    assert intervals.with_covered(some, none, TRACK, "covered_ns").rows() == [(0, 0, 1, 2, 0)]
 
 
 @given(disjoint, st.lists(st.sampled_from(["a", "b", None]), min_size=9, max_size=9))
@@ -270,14 +224,10 @@ def test_empty_frames_leave_the_columns_that_others_leave() -> None:
         lambda spans, segments: intervals.clip(spans, segments, TRACK),
         lambda spans, segments: intervals.with_covered(spans, segments, TRACK, "covered_ns"),
         lambda spans, _: intervals.innermost(spans, TRACK, "id"),
+        lambda spans, _: intervals.union(spans, TRACK),
     ):
         whole = actual(some, segments).schema
         assert actual(none, segments).schema == actual(some, segments.clear()).schema == whole
-
-
-def test_enclosing_names_the_span_in_progress_at_the_start() -> None:
-    rows = [(0, 0, 10), (0, 1, 6), (0, 2, 3), (0, 6, 9), (0, 1, 6), (0, 4, 4), (1, 2, 3)]
-    assert intervals.enclosing(frame(rows), TRACK).to_list() == [None, 0, 4, 0, 1, None, None]
 
 
 @given(spans)

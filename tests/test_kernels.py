@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from kineto import A100, analysed, call, copy, kernel, launch, memset, op, rows
+from kineto import A100, analysed, call, copy, kernel, launch, launched, memset, op, rows
 
 GEMM, ADD, NCCL = (
     "ampere_fp16_s16816gemm_fp16_128x64", "void at::native::vectorized_elementwise_kernel<4, x>(int)", "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
@@ -34,41 +34,29 @@ def test_few_blocks_prove_nothing_on_an_unknown_device() -> None:
 
 
 def test_copies_and_memsets() -> None:
-    between = ("HtoD (Pageable -> Device)", "DtoH (Device -> Pinned)", "PtoP (Device -> Device)")
-    assert bounds(*(copy(direction, 10 * n, 9) for n, direction in enumerate(between))) == ["copy", "copy", "copy"]
-    assert bounds(copy("DtoD (Device -> Device)", 0, 9), memset(9, 9)) == ["memory", "memory"]
+    between = (
+        "HtoD (Pageable -> Device)",
+        "DtoH (Device -> Pinned)",
+        "PtoP (Device -> Device)",
+        "DtoD (Device -> Device)",
+    )
+    copies = [copy(direction, 10 * n, 9) for n, direction in enumerate(between)]
+    assert bounds(*copies, memset(40, 9)) == ["copy", "copy", "copy", "memory", "memory"]
 
 
-def shaped(
-    operator: str,
-    dims: list[list[int]],
-    dtype: str = "c10::Half",
-    name: str = GEMM,
-    kernels: int = 1,
-    blocks: int = 500,
-) -> list[Any]:
+def shaped(operator: str, dims: list[list[int]], kernels: int = 1, blocks: int = 500) -> list[Any]:
     """Build an operator with shapes that launches kernels of 50 us."""
-    around = op(operator, 0, 30, **{"Input Dims": dims, "Input type": [dtype] * len(dims)})
-    calls = [launch(1 + 2 * n, 1, n + 1) for n in range(kernels)]
+    around = op(operator, 0, 30, **{"Input Dims": dims, "Input type": ["c10::Half"] * len(dims)})
     return [
-        around,
-        *calls,
-        *(kernel(name, 40 + 50 * n, 50, correlation=n + 1, grid=[blocks, 1, 1]) for n in range(kernels)),
-    ]
+        around, *(launched(GEMM, 1 + 2 * n, 40 + 50 * n, 50, n + 1, takes=1, grid=[blocks, 1, 1]) for n in range(kernels))
+    ]  # fmt: skip
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize(
-    ("dims", "bound"),
-    [
-        ([[4096, 4096], [4096, 4096]], "compute"),
-        ([[1, 4096], [4096, 4096]], "memory"),
-        ([[32, 4096], [4096, 4096]], "memory"),
-    ],
-)
-def test_shapes_overrule_the_prior(dims: list[list[int]], bound: str) -> None:
+@pytest.mark.parametrize(("rows", "bound"), [(4096, "compute"), (1, "memory"), (32, "memory")])
+def test_shapes_overrule_the_prior(rows: int, bound: str) -> None:
     """Check A100 bounds: 312e12 FLOP take the time of moving about 2e12 bytes; break-even is near 150 FLOP per byte."""
-    assert bounds(*shaped("aten::mm", dims)) == [bound]
+    assert bounds(*shaped("aten::mm", [[rows, 4096], [4096, 4096]])) == [bound]
 
 
 @pytest.mark.parametrize(("blocks", "bound", "near_ridge"), [(500, "memory", True), (32, "compute", False)])
@@ -94,33 +82,30 @@ def test_peaks_that_the_caller_states_decide() -> None:
 
 
 def test_other_kernels_of_a_matmul_operator_have_no_work_of_its_own() -> None:
-    around, *rest = shaped("aten::mm", [[10, 20], [20, 30]])
     fill = [launch(9, 1, 7), memset(100, 5, correlation=7)]
-    table = analysed(around, rest, fill).tables["activities"]
+    table = analysed(shaped("aten::mm", [[10, 20], [20, 30]]), fill).tables["activities"]
     assert table.select("kind", "operator", "flop").rows() == [
         ("kernel", "aten::mm", 12_000.0),
         ("memset", "aten::mm", None),
     ]
 
 
-def test_activities_are_summed_up_by_name() -> None:
-    report = analysed(
-        kernel(ADD, 0, 30), kernel(GEMM, 30, 50), kernel(ADD, 80, 10), copy("HtoD", 90, 10), call("cudaMalloc", 0, 1)
-    )
+def test_activities_are_summed_up_by_name_and_kernels_by_bucket() -> None:
+    events = [
+        kernel(ADD, 0, 30),
+        kernel(GEMM, 30, 50),
+        kernel(ADD, 80, 10),
+        copy("HtoD", 90, 10),
+        call("cudaMalloc", 0, 1),
+    ]
+    report = analysed(events)
     assert rows(report.tables["kernels"], "name", "kind", "bucket", "bound", "count", "time_ns", "time_ratio") == [
         (GEMM, "kernel", "matmul", "compute", 1, 50, 0.5), (ADD, "kernel", "pointwise", "memory", 2, 40, 0.4),
         ("Memcpy HtoD", "memcpy", None, "copy", 1, 10, 0.1),
     ]  # fmt: skip
-
-
-def test_buckets_sum_up_kernels_only() -> None:
-    buckets = (
-        analysed(kernel(ADD, 0, 30), kernel(GEMM, 30, 60), copy("HtoD", 90, 10), memset(100, 10)).devices[0].buckets
-    )
-    assert [(b.bucket, b.group, b.kernel_count, b.time_ns) for b in buckets] == [
-        ("matmul", "matmul", 1, 60_000), ("pointwise", "pointwise", 1, 30_000),
+    assert [(b.bucket, b.group, b.kernel_count, b.time_ns, b.time_ratio) for b in report.devices[0].buckets] == [
+        ("matmul", "matmul", 1, 50_000, pytest.approx(5 / 9)), ("pointwise", "pointwise", 2, 40_000, pytest.approx(4 / 9)),
     ]  # fmt: skip
-    assert [b.time_ratio for b in buckets] == pytest.approx([2 / 3, 1 / 3])
 
 
 def unlinked(duration: float, **args: Any) -> Any:
@@ -129,50 +114,33 @@ def unlinked(duration: float, **args: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("dims", "other", "bound"),
+    ("rows", "other", "bound"),
     [
-        ([1, 4096], unlinked(50), "memory"),
-        ([1, 4096], unlinked(99), "memory"),
-        ([1, 4096], unlinked(101), "compute"),
-        ([1, 4096], unlinked(50, grid=[499, 1, 1]), "compute"),
-        ([1, 4096], unlinked(50, block=[64, 1, 1]), "compute"),
-        ([1, 4096], unlinked(2), "latency"),
-        ([4096, 4096], unlinked(50), "compute"),
+        (1, unlinked(50), "memory"), (1, unlinked(99), "memory"), (1, unlinked(101), "compute"), (1, unlinked(50, grid=[499, 1, 1]), "compute"),
+        (1, unlinked(50, block=[64, 1, 1]), "compute"), (1, unlinked(2), "latency"), (4096, unlinked(50), "compute"),
     ],
-)
-def test_a_kernel_without_shapes_has_the_bound_of_its_other_executions(dims: list[int], other: Any, bound: str) -> None:
+)  # fmt: skip
+def test_a_kernel_without_shapes_has_the_bound_of_its_other_executions(rows: int, other: Any, bound: str) -> None:
     """With the same name, grid and block, and times within a factor of two; by its name it would be compute."""
-    assert bounds(shaped("aten::mm", [dims, [4096, 4096]]), other)[-1] == bound
+    assert bounds(shaped("aten::mm", [[rows, 4096], [4096, 4096]]), other)[-1] == bound
 
 
 def test_other_executions_decide_no_bound_where_they_differ() -> None:
-    wide = [op("aten::mm", 500, 30, **{"Input Dims": [[2048, 2048]] * 2, "Input type": ["c10::Half"] * 2}), launch(501, 1, 9),
-            kernel(GEMM, 540, 50, correlation=9, grid=[500, 1, 1])]  # fmt: skip
-    narrow = shaped("aten::mm", [[1, 4096], [4096, 4096]])
-    assert bounds(narrow, wide, unlinked(50)) == ["memory", "compute", "compute"]
-
-
-def test_an_unlinked_kernel_counts_its_grid_as_others_of_its_name_do() -> None:
-    name, grid = "Cijk_Alik_Bljk_BBS_BH_MT256x128x64", {"grid": [71_680, 1, 1], "block": [256, 1, 1]}
-    report = analysed(
-        call("hipExtModuleLaunchKernel", 0, 2, correlation=1),
-        kernel(name, 4, 40, correlation=1, **grid),
-        kernel(name, 50, 40, **grid),
-        kernel("another", 100, 40, **grid),
-    )
-    assert report.tables["activities"].get_column("blocks").to_list() == [280, 280, 71_680]
+    wide = [op("aten::mm", 500, 30, **{"Input Dims": [[2048, 2048]] * 2, "Input type": ["c10::Half"] * 2}),
+            launched(GEMM, 501, 540, 50, 9, takes=1, grid=[500, 1, 1])]  # fmt: skip
+    assert bounds(shaped("aten::mm", [[1, 4096], [4096, 4096]]), wide, unlinked(50)) == ["memory", "compute", "compute"]
 
 
 @pytest.mark.sampled
 @pytest.mark.parametrize(
-    ("call_name", "blocks"), [("hipExtModuleLaunchKernel", 280), ("hipModuleLaunchKernel", 71_680), ("hipLaunchKernel", 71_680)]
+    ("name", "blocks"), [("hipExtModuleLaunchKernel", 280), ("hipModuleLaunchKernel", 71_680), ("hipLaunchKernel", 71_680)]
 )  # fmt: skip
-def test_one_call_of_hip_counts_its_grid_in_threads(call_name: str, blocks: int) -> None:
-    report = analysed(
-        call(call_name, 0, 2, correlation=1),
-        kernel("Cijk_Alik_Bljk_BBS_BH_MT256x128x64", 4, 40, correlation=1, grid=[71_680, 1, 1], block=[256, 1, 1]),
-    )
-    assert report.tables["activities"].get_column("blocks").to_list() == [blocks]
+def test_one_call_of_hip_counts_its_grid_in_threads(name: str, blocks: int) -> None:
+    """An unlinked kernel counts its grid as others of its name do."""
+    gemm, grid = "Cijk_Alik_Bljk_BBS_BH_MT256x128x64", {"grid": [71_680, 1, 1], "block": [256, 1, 1]}
+    linked = [call(name, 0, 2, correlation=1), kernel(gemm, 4, 40, correlation=1, **grid)]
+    report = analysed(linked, kernel(gemm, 50, 40, **grid), kernel("another", 100, 40, **grid))
+    assert report.tables["activities"].get_column("blocks").to_list() == [blocks, blocks, 71_680]
 
 
 SM = {"maxThreadsPerMultiprocessor": 2_048, "regsPerMultiprocessor": 65_536, "sharedMemPerMultiprocessor": 167_936}

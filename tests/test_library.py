@@ -3,8 +3,11 @@
 import inspect
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from conftest import sample_report
@@ -64,9 +67,8 @@ def test_an_advice_is_a_line_at_the_prompt_and_is_printed_with_its_code() -> Non
     item = gpu_report().advice[0]
     assert repr(item).startswith(f"<Advice {item.id}: {item.title}; ")
     assert "\n" not in repr(item)
-    shown = str(item).splitlines()
-    assert shown[0] == item.title
-    assert shown[-len(item.code.splitlines()) :] == [f"    {line}" for line in item.code.splitlines()]
+    assert str(item).startswith(f"{item.title}\n")
+    assert str(item).endswith("".join(f"\n    {line}" for line in item.code.splitlines()))
     hostile = replace(item, title="\x1b[31mred", predicted=None)
     assert "\x1b" not in repr(hostile) + str(hostile)
     assert "saves at most" in repr(hostile)
@@ -104,12 +106,6 @@ def test_tables_are_listed_not_made() -> None:
     assert "twoo" not in tables
 
 
-@pytest.mark.slow
-def test_plots_are_listed_by_name() -> None:
-    assert repr(gpu_report().plots).startswith("<")
-    assert "plots: " in repr(gpu_report().plots)
-
-
 def test_an_explanation_shows_itself_as_text() -> None:
     explanation = gpu_report().explain("verdict")
     assert explanation._repr_html_().startswith('<pre style="font-family: monospace">verdict  Overhead-bound')
@@ -128,6 +124,8 @@ def test_results_are_a_line_at_the_prompt_and_a_page_in_a_notebook() -> None:
     hostile = report_saying("\x1b[2J\nx" * 500).explain("verdict")
     assert len(repr(hostile)) <= 160
     assert repr(hostile).isprintable()
+    assert repr(gpu_report().plots).startswith("<")
+    assert "plots: " in repr(gpu_report().plots)
 
 
 @pytest.mark.slow
@@ -145,58 +143,55 @@ def test_a_profile_that_cannot_be_saved_says_why(tmp_path: Path) -> None:
         ta.analyze(profiler.profile(activities=cpu))
 
 
-class TestMagic:
-    """Check ``%%analyze`` in an IPython shell, on a recording without content."""
+class Shell:
+    """An IPython shell with the magic, whose recordings have no content, and the levels of these."""
 
-    @pytest.fixture
-    def shell(self, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         shells = pytest.importorskip("IPython.core.interactiveshell")
         from trace_analyzer.capture import session
 
-        class Session:
-            report = gpu_report()
-
-            def __enter__(self) -> "Session":
-                return self
-
-            def __exit__(self, *_: object) -> None:
-                pass
-
         self.levels: list[str] = []
 
-        def profile(*, level: str) -> Session:
+        def profile(*, level: str) -> Any:
             self.levels.append(level)
-            return Session()
+            return nullcontext(SimpleNamespace(report=gpu_report()))
 
         monkeypatch.setattr(session, "profile", profile)
-        shell = shells.InteractiveShell()
-        shell.run_line_magic("load_ext", "trace_analyzer")
-        return shell
+        self.shell = shells.InteractiveShell()
+        self.shell.run_line_magic("load_ext", "trace_analyzer")
 
-    def test_the_cell_runs_and_its_report_is_kept(self, shell) -> None:  # type: ignore[no-untyped-def]
-        report = shell.run_cell_magic("analyze", "", "x = 1 + 1")
-        assert shell.user_ns["x"] == 2
-        assert shell.user_ns["report"] is report
-        assert report == gpu_report()
-        assert self.levels == ["standard"]
+    def run(self, line: str, cell: str) -> Any:
+        return self.shell.run_cell_magic("analyze", line, cell)
 
-    def test_name_and_level_are_its_words(self, shell) -> None:  # type: ignore[no-untyped-def]
-        shell.run_cell_magic("analyze", "mine --level full", "pass")
-        assert shell.user_ns["mine"] == gpu_report()
-        assert self.levels == ["full"]
 
-    def test_a_cell_that_fails_has_no_report(self, shell, capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]
-        assert shell.run_cell_magic("analyze", "", "1 / 0") is None
-        assert "ZeroDivisionError" in capsys.readouterr().out
-        assert "report" not in shell.user_ns
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch) -> Shell:
+    return Shell(monkeypatch)
 
-    @pytest.mark.parametrize("line", ["--level none", "1x", "a b c", "'", "--wrong"])
-    def test_a_wrong_word_is_one_line(self, shell, line: str) -> None:  # type: ignore[no-untyped-def]
-        from IPython.core.error import UsageError
 
-        with pytest.raises(UsageError, match=r"^%%analyze: "):
-            shell.run_cell_magic("analyze", line, "x = 1")
-        assert "x" not in shell.user_ns
+def test_the_cell_runs_and_its_report_is_kept_under_a_name(shell: Shell) -> None:
+    report = shell.run("", "x = 1 + 1")
+    assert shell.shell.user_ns["x"] == 2
+    assert shell.shell.user_ns["report"] is report
+    assert report == gpu_report()
+    shell.run("mine --level full", "pass")
+    assert shell.shell.user_ns["mine"] == gpu_report()
+    assert shell.levels == ["standard", "full"]
+
+
+def test_a_cell_that_fails_has_no_report(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shell.run("", "1 / 0") is None
+    assert "ZeroDivisionError" in capsys.readouterr().out
+    assert "report" not in shell.shell.user_ns
+
+
+@pytest.mark.parametrize("line", ["--level none", "1x", "a b c", "'", "--wrong"])
+def test_a_wrong_word_is_one_line(shell: Shell, line: str) -> None:
+    from IPython.core.error import UsageError
+
+    with pytest.raises(UsageError, match=r"^%%analyze: "):
+        shell.run(line, "x = 1")
+    assert "x" not in shell.shell.user_ns
 
 
 @pytest.mark.slow

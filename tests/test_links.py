@@ -33,39 +33,42 @@ def links(*events: Any) -> dict[str, str | None]:
 LAUNCH = "cudaLaunchKernel"
 
 
-def test_a_correlation_id_links() -> None:
-    assert links(launch(0, 2, 1), launch(3, 2, 2), kernel("a", 5, 1, correlation=2), kernel("b", 7, 1, correlation=1)) == {
-        "a": f"{LAUNCH}@3", "b": f"{LAUNCH}@0",
-    }  # fmt: skip
+@pytest.mark.parametrize(
+    ("calls", "launched"),
+    [
+        ([call("cudaEventRecord", 0, 9, correlation=1), launch(2, 2, 1)], f"{LAUNCH}@2"),
+        ([launch(0, 9, 1), call("cudaEventRecord", 2, 1, correlation=1)], f"{LAUNCH}@0"),
+        ([call("INVALID", 0, 9, correlation=1)], "INVALID@0"),
+    ],
+)
+def test_calls_that_enqueue_work_go_first(calls: list[Event], launched: str) -> None:
+    assert links(*calls, kernel("k", 20, 1, correlation=1)) == {"k": launched}
 
 
-def test_calls_that_enqueue_work_go_first() -> None:
-    assert links(call("cudaEventRecord", 0, 9, correlation=1), launch(2, 2, 1), kernel("k", 20, 1, correlation=1)) == {
-        "k": f"{LAUNCH}@2"
-    }
-    assert links(launch(0, 9, 1), call("cudaEventRecord", 2, 1, correlation=1), kernel("k", 20, 1, correlation=1)) == {
-        "k": f"{LAUNCH}@0"
-    }
-    assert links(call("INVALID", 0, 9, correlation=1), kernel("k", 20, 1, correlation=1)) == {"k": "INVALID@0"}
-
-
-def test_of_several_the_latest_that_starts_at_or_before_the_activity() -> None:
-    calls = [launch(0, 1, 1), launch(10, 1, 1), launch(30, 1, 1)]
-    assert links(*calls, kernel("k", 10, 1, correlation=1)) == {"k": f"{LAUNCH}@10"}
-    assert links(*calls, kernel("k", 40, 1, correlation=1)) == {"k": f"{LAUNCH}@30"}
-    assert links(op("origin", 0, 1), *calls[1:], kernel("k", 9, 1, correlation=1)) == {"k": f"{LAUNCH}@10"}, (
-        "else the earliest"
-    )
-    assert links(*calls, kernel("k", 29, 1, correlation=1)) == {"k": f"{LAUNCH}@30"}, "clocks may disagree by 1 us"
-    assert links(*calls, kernel("k", 19, 1, correlation=1)) == {"k": f"{LAUNCH}@10"}
-    assert links(launch(0, 1, 1), launch(5_000, 1, 1), kernel("k", 4_979, 1, correlation=1)) == {"k": f"{LAUNCH}@0"}
+@pytest.mark.parametrize(
+    ("launches", "start", "linked"),
+    [
+        ((0, 10, 30), 10, 10),
+        ((0, 10, 30), 40, 30),
+        ((10, 30), 9, 10),  # else the earliest
+        ((0, 10, 30), 29, 30),  # clocks may disagree by 1 us
+        ((0, 10, 30), 19, 10),
+        ((0, 5_000), 4_979, 0),
+    ],
+)
+def test_of_several_the_latest_that_starts_at_or_before_the_activity(
+    launches: tuple[int, ...], start: int, linked: int
+) -> None:
+    calls = [launch(at, 1, 1) for at in launches]
+    assert links(op("origin", 0, 1), *calls, kernel("k", start, 1, correlation=1)) == {"k": f"{LAUNCH}@{linked}"}
 
 
 @pytest.mark.parametrize("number", [0, -1, 4_294_967_295])
 def test_ids_that_are_none_link_nothing(number: int) -> None:
     calls = [call("cudaMemcpyAsync", 10 * t, 1, correlation=number) for t in range(5)]
+    old = kernel("n", 80, 1, correlation=number, **{"External id": 5})
     assert links(
-        *calls, launch(60, 1, 7), kernel("k", 70, 1, correlation=7), kernel("n", 80, 1, correlation=number)
+        op("o", 0, 3, **{"External id": 5}), calls, launch(60, 1, 7), kernel("k", 70, 1, correlation=7), old
     ) == {"k": f"{LAUNCH}@60", "n": None}
 
 
@@ -76,11 +79,6 @@ def test_a_graph_launch_owns_all_its_activities() -> None:
     assert table.select("name", "activity_count", "first_start_ns", "lead_ns").rows() == [
         ("cudaGraphLaunch", 5, 10_000, 6_000)
     ]
-
-
-def test_correlation_zero_and_external_id_link_nothing() -> None:
-    old = kernel("k", 9, 1, **{"External id": 5})
-    assert links(launch(0, 2, 0), op("o", 0, 3, **{"External id": 5}), old) == {"k": None}
 
 
 def test_a_flow_links_where_no_correlation_id_does() -> None:
@@ -120,30 +118,28 @@ def two_processes(lead: int, other_lead: int) -> list[Event]:
 def owners(events: list[Event | list[Event]]) -> set[str | None]:
     """Return the processes whose launches the activities are linked to."""
     tables = analysed(*events).tables
-    joined = (
-        tables["activities"]
-        .join(tables["launches"].select("launch_id", "thread_id"), on="launch_id", how="left")
-        .join(tables["threads"].select("thread_id", "pid"), left_on="thread_id_right", right_on="thread_id", how="left")
-    )
-    return set(joined.get_column("pid"))
+    of_launch = tables["launches"].join(tables["threads"], on="thread_id").select("launch_id", "pid")
+    return set(tables["activities"].join(of_launch, on="launch_id", how="left").get_column("pid"))
 
 
-def test_processes_that_share_numbers_are_distinguished_by_leads() -> None:
-    assert owners([*two_processes(5, 50)]) == {"1"}, "the smallest median lead"
-    assert owners([*two_processes(50, 5)]) == {"2"}
-    assert owners([*two_processes(50, -5)]) == {"1"}, "the fewest negative leads go first"
-
-
-def test_processes_that_share_numbers_are_distinguished_by_flows() -> None:
-    events = two_processes(5, 50)
-    assert owners([*events, flow(900, events[3], events[6])]) == {"2"}, "a flow goes before leads"
-
-
-def test_processes_that_fit_equally_leave_a_device_unlinked() -> None:
-    events = two_processes(5, 5)
-    assert owners([*events]) == {None}
-    assert notes(analysed(*events))["ambiguous-process"] == 1
-    assert owners([*events, flow(900, events[0], events[6])]) == {"1"}
+@pytest.mark.parametrize(
+    ("leads", "arrow_from", "owner"),
+    [
+        ((5, 50), None, "1"),  # the smallest median lead
+        ((50, 5), None, "2"),
+        ((50, -5), None, "1"),  # the fewest negative leads go first
+        ((5, 50), 3, "2"),  # a flow goes before leads
+        ((5, 5), 0, "1"),
+        ((5, 5), None, None),
+    ],
+)
+def test_processes_that_share_numbers_are_distinguished_by_leads_and_flows(
+    leads: tuple[int, int], arrow_from: int | None, owner: str | None
+) -> None:
+    events = two_processes(*leads)
+    arrow = [] if arrow_from is None else flow(900, events[arrow_from], events[6])
+    assert owners([*events, *arrow]) == {owner}
+    assert ("ambiguous-process" in notes(analysed(*events, *arrow))) == (owner is None)
 
 
 @pytest.mark.sampled
@@ -184,19 +180,12 @@ def test_coverage_counts_links_and_weighs_them_by_time() -> None:
     assert message == "device 0: no activity has a known launch, so neither run-ahead nor causes of idle time are known"
 
 
-def test_an_arrow_id_that_everything_shares_is_no_cross_product() -> None:
-    """Check that 2,000 arrows of one id between 2,000 calls and kernels of one instant do not become 10^13 pairs."""
-    calls = [launch(1, 2, 0) for _ in range(2_000)]
-    kernels = [kernel("k", 10, 2) for _ in range(2_000)]
-    arrows = [flow(1, calls[0], kernels[0]) for _ in range(2_000)]
-    report = analysed(calls, kernels, arrows)
-    assert report.tables["activities"].get_column("launch_id").to_list() == [0] * 2_000
-
-
 ALIKE = {
     "one correlation id": lambda n: [e for i in range(n) for e in (launch(10 * i, 2, 1), kernel("k", 10 * i + 5, 4, correlation=1))],
     "one arrow": lambda n: [e for _ in range(n) for e in flow(1, call(LAUNCH, 10, 2), kernel("k", 50, 4))]
     + [e for _ in range(n) for e in (call(LAUNCH, 10, 2), kernel("k", 50, 4))],
+    "one arrow to the backward pass": lambda n: [e for _ in range(n) for e in flow(1, op("a", 1, 2), op("b", 10, 2), category="fwdbwd")]
+    + [kernel("k", 50, 4), *(op(*of, 2) for of in (("a", 1), ("b", 10)) for _ in range(n))],
     "one instant": lambda n: [e for i in range(n) for e in (op("aten::mm", 0, 90), launch(1, 2, i + 1), kernel("k", 5, 4, correlation=i + 1))],
 }  # fmt: skip
 """Events with equal keys: the number of all pairs would be the square of their number."""
@@ -242,19 +231,19 @@ def naive_owners(report: Report, device: int) -> set[Interval]:
         (vocabulary.WORK.index(bound), start, row, start + duration, bound)
         for row, start, duration, bound in activities.select("activity_id", "start_ns", "duration_ns", "bound").rows()
     ]
-    windows = step_windows(activities, report.tables["steps"].filter(pl.col("device") == device))
+    steps = report.tables["steps"].filter(pl.col("device") == device)
+    windows = step_windows(activities, steps).select("start_ns", "end_ns").rows()
     idle = report.tables["blame"].filter(pl.col("device") == device).select("start_ns", "end_ns", "cause").rows()
-    cuts = {t for _, start, _, end, _ in spans for t in (start, end)} | {t for row in idle for t in row[:2]}
-    cuts |= set(windows.get_column("start_ns")) | set(windows.get_column("end_ns"))
-    instants = sorted(cuts)
+    cuts = {t for _, start, _, end, _ in spans for t in (start, end)} | {
+        t for row in (*idle, *windows) for t in row[:2]
+    }
     owned: set[Interval] = set()
-    for since, until in windows.select("start_ns", "end_ns").rows():
-        for begin, end in itertools.pairwise(instants):
-            if since <= begin and end <= until:
-                running = [span for span in spans if span[1] <= begin and end <= span[3]]
-                cause = [row[2] for row in idle if row[0] <= begin and end <= row[1]]
-                _, _, activity, _, part = min(running) if running else (0, 0, None, 0, cause[0])
-                owned.add((device, begin, end, part, activity))
+    for (since, until), (begin, end) in itertools.product(windows, itertools.pairwise(sorted(cuts))):
+        if since <= begin and end <= until:
+            running = [span for span in spans if span[1] <= begin and end <= span[3]]
+            cause = [row[2] for row in idle if row[0] <= begin and end <= row[1]]
+            _, _, activity, _, part = min(running) if running else (0, 0, None, 0, cause[0])
+            owned.add((device, begin, end, part, activity))
     return owned
 
 
@@ -273,18 +262,11 @@ def test_owners_are_those_of_the_definition(trace: RandomTrace) -> None:
 
 @pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.json.gz")), ids=lambda path: path.stem)
 def test_samples(path: Path) -> None:
-    report = sample_report(path.name)
-    owners_sum_to_the_steps(report)
-    assert pickle.loads(pickle.dumps(report.tables["owners"])).equals(report.tables["owners"])
-
-
-def test_every_activity_of_the_steps_has_a_row() -> None:
-    report = sample_report("synthetic_communication_collectives.json.gz")
-    tables = report.tables
+    tables = sample_report(path.name).tables
+    owners_sum_to_the_steps(sample_report(path.name))
+    assert pickle.loads(pickle.dumps(tables["owners"])).equals(tables["owners"])
     windows = step_windows(tables["activities"], tables["steps"])
-    inside = tables["activities"].filter(
-        pl.col("start_ns").is_between(
-            windows.get_column("start_ns").min(), windows.get_column("end_ns").max(), closed="left"
-        )
-    )
+    spans = windows.group_by("device").agg(since=pl.col("start_ns").min(), until=pl.col("end_ns").max())
+    in_span = pl.col("start_ns").is_between("since", "until", closed="left")
+    inside = tables["activities"].join(spans, on="device").filter(in_span)
     assert set(inside.get_column("activity_id")) <= set(tables["owners"].get_column("activity_id"))

@@ -109,10 +109,7 @@ ROWS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2**40), st.integers(
 @given(ROWS)
 @settings(max_examples=examples(100))
 def test_combinations_are_those_of_tuples(rows: list[tuple[int, int, int]]) -> None:
-    columns = (
-        [np.array(column, np.int64) for column in zip(*rows, strict=True)] if rows else [np.zeros(0, np.int64)] * 3
-    )
-    numbers = arrays.combined(columns).tolist()
+    numbers = arrays.combined(list(np.array(rows, np.int64).reshape(-1, 3).T)).tolist()
     expected = {row: number for number, row in enumerate(sorted(set(rows)))}
     assert numbers == [expected[row] for row in rows]
 
@@ -125,22 +122,14 @@ def test_figures_by_code(rows: list[tuple[int, int]]) -> None:
     assert arrays.sums_by(codes, values, 6).tolist() == [sum(group) for group in groups]
     firsts = [[code for code, _ in rows].index(code) for code in sorted({code for code, _ in rows})]
     assert arrays.first_of_each(codes).tolist() == firsts
-
-
-def test_null_is_a_value() -> None:
-    assert arrays.codes_of(pl.Series(["b", None, "a", "b", None])).tolist() == [0, 1, 2, 0, 1]
+    assert arrays.codes_of(pl.Series(["b", None, "a", "b", None])).tolist() == [0, 1, 2, 0, 1], "null is a value"
 
 
 def test_each_event_takes_what_its_kind_and_name_say() -> None:
-    names = [
-        python("train.py(1): f", 0, 90),
-        op("aten::mm", 1, 5),
-        op("aten::mm", 10, 5),
-        annotation("Optimizer.step#SGD.step", 20, 9),
-        call("cudaDeviceSynchronize", 30, 5, correlation=7),
-        call("cudaMalloc", 40, 5),
-    ]
-    host = host_of(loaded(names))
+    host = host_of(loaded(
+        python("train.py(1): f", 0, 90), op("aten::mm", 1, 5), op("aten::mm", 10, 5), annotation("Optimizer.step#SGD.step", 20, 9),
+        call("cudaDeviceSynchronize", 30, 5, correlation=7), call("cudaMalloc", 40, 5),
+    ))  # fmt: skip
     assert host.events.select("kind", "name", "end_ns", "work", "marks").rows() == [
         ("python", "train.py(1): f", 90_000, None, False),
         ("operator", "aten::mm", 6_000, None, False),
@@ -155,11 +144,8 @@ def test_each_event_takes_what_its_kind_and_name_say() -> None:
     assert host.those(pl.col("kind") == "operator").get_column("event_id").to_list() == [1, 2]
     assert host.calls_of(pl.col("name").str.contains("Malloc")).get_column("event_id").to_list() == [5]
     assert host.texts(pl.Series([4, None], dtype=pl.UInt32)).to_list() == ["cudaDeviceSynchronize", None]
-
-
-def test_no_event_has_no_name() -> None:
-    host = host_of(loaded(kernel("k", 0, 1)))
-    assert (host.events.height, host.names.height, host.calls.height) == (0, 0, 0)
+    none = host_of(loaded(kernel("k", 0, 1)))
+    assert (none.events.height, none.names.height, none.calls.height) == (0, 0, 0)
 
 
 def test_ancestors_of_a_deep_stack() -> None:

@@ -1,7 +1,7 @@
 """Test loops over intervals and trees, compiled and as plain Python: equal, correct, and with indices in range."""
 
-import importlib.util
 import itertools
+import runpy
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
@@ -26,21 +26,14 @@ SAMPLES = Path(__file__).parents[1] / "sample_traces"
 IS_COMPILED = not isinstance(_span_loops.order, FunctionType)
 
 
-def _both(*modules: ModuleType) -> SimpleNamespace:
-    return SimpleNamespace(**{name: loop for module in modules for name, loop in vars(module).items()})
-
-
-def _plain(module: ModuleType) -> ModuleType:
+def _plain(*modules: ModuleType) -> SimpleNamespace:
     """Load the loops as plain Python, as used without compilation."""
-    path = Path(lookups.__file__).with_name(f"{module.__name__.rpartition('.')[2]}.py")
-    spec = importlib.util.spec_from_file_location(f"plain{path.stem}", path)
-    plain = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(plain)
-    return plain
+    paths = [Path(lookups.__file__).with_name(f"{module.__name__.rpartition('.')[2]}.py") for module in modules]
+    return SimpleNamespace(**{name: loop for path in paths for name, loop in runpy.run_path(str(path)).items()})
 
 
-COMPILED = _both(_row_loops, _span_loops)
-PLAIN = _both(_plain(_row_loops), _plain(_span_loops))
+COMPILED = SimpleNamespace(**(vars(_row_loops) | vars(_span_loops)))
+PLAIN = _plain(_row_loops, _span_loops)
 
 
 class Checked(list[int]):
@@ -129,16 +122,16 @@ def test_look_ups_stay_in_range_whatever_the_segments_are(
     ran("overlaps", *flat_of(segments), on, since, until, codes, room, ("q", len(segments) * room))
 
 
-@given(st.lists(st.tuples(st.integers(0, 12) | st.just(NONE), st.integers(-99, 99))), st.integers(0, 9))
-def test_sums_are_those_of_the_groups_that_there_are(values: list[tuple[int, int]], size: int) -> None:
-    groups, own = ("I", [group for group, _ in values]), ("q", [value for _, value in values])
-    _, totals = ran("sums", groups, False, groups, own, ("q", size))
-    assert totals == [sum(value for group, value in values if group == i) for i in range(size)]
-
-
 @given(st.lists(st.tuples(st.integers(0, 12) | st.just(NONE), st.integers(0, 5) | st.just(NONE))), st.integers(0, 9))
-def test_sums_by_code_are_of_the_values_that_codes_name(rows: list[tuple[int, int]], size: int) -> None:
+def test_sums_are_those_of_the_groups_that_there_are_or_of_the_values_that_codes_name(
+    rows: list[tuple[int, int]], size: int
+) -> None:
     groups, codes, values = ("I", [row[0] for row in rows]), ("I", [row[1] for row in rows]), [3, -5, 1 << 40, 0, 7]
+    own = [values[code % 5] for _, code in rows]
+    _, totals = ran("sums", groups, False, groups, ("q", own), ("q", size))
+    assert totals == [
+        sum(value for value, (group, _) in zip(own, rows, strict=True) if group == i) for i in range(size)
+    ]
     failed, totals = ran("sums", groups, True, codes, ("q", values), ("q", size))
     if any(group < size and code >= len(values) for group, code in rows):
         assert failed == "no such code"
@@ -205,15 +198,11 @@ def test_what_is_above_is_found_in_any_order_of_rows_and_refused_where_there_is_
     values = data.draw(st.lists(st.sampled_from([0, 1, 2, NONE]), min_size=n, max_size=n))
     ways = [way_up(parents, row) for row in range(n)]
     above = [[row for row in way or [] if wishes[row]] for way in ways]
+    least = [min(values[row] for row in way or [0]) for way in ways]
     for rule, wished, own, expected in (
         (_row_loops.NEAREST, wishes, list(range(n)), [next(iter(rows), NONE) for rows in above]),
         (_row_loops.FARTHEST, wishes, list(range(n)), [next(reversed(rows), NONE) for rows in above]),
-        (
-            _row_loops.LEAST,
-            [v != NONE for v in values],
-            values,
-            [min(values[row] for row in way or [0]) for way in ways],
-        ),
+        (_row_loops.LEAST, [v != NONE for v in values], values, least),
     ):
         outcome, actual, _ = ran("inherited", ("I", parents), ("B", wished), ("I", own), rule, ("I", n), ("I", n))
         if None in ways:
@@ -222,42 +211,37 @@ def test_what_is_above_is_found_in_any_order_of_rows_and_refused_where_there_is_
             assert (outcome, actual) == (None, expected)
 
 
-def test_columns_of_different_lengths_are_refused() -> None:
-    sizes = {
-        "order": (2, 2, 2, 2, 2, 3, 3), "union": (2, 2, 2, 2, 2), "sums": (2, 2, 2, 5), "enclosing": (2, 2, 2, 2, 2), "innermost": (2, 2, 2, 2, 4, 4, 4),
-        "inherited": (2, 2, 2, 2, 2), "around": (2, 2, 2, 3, 3, 3), "covered": (2, 2, 2, 2, 3, 3, 3, 3),
-        "cut": (2, 2, 2, 3, 3, 3, 1, 1, 1, 1), "refine": (2, 2, 9, 2, 9), "greatest": (2, 2, 5), "overlaps": (2, 2, 2, 3, 3, 3, 3, 2),
-        "picked": (5, 2, 2), "passed": (5, 2, 2),
-    }  # fmt: skip
-    letters = {
-        "order": "qqqIIqq", "union": "qqqIq", "sums": "IIqq", "enclosing": "qqqII", "innermost": "qqqIIqq", "inherited": "IBIII", "around": "qqqqqI",
-        "covered": "qqqqqqqq", "cut": "qqqqqqIIqq", "refine": "IIIII", "greatest": "IqI", "overlaps": "qqqqqqIq", "picked": "III",
-        "passed": "qqI",
-    }  # fmt: skip
-    for loops, name in itertools.product((PLAIN, COMPILED), sizes):
-        for wrong in range(len(sizes[name])):
-            if (name, wrong) in (
-                ("sums", 1),
-                ("sums", 3),
-                ("greatest", 2),
-                ("refine", 2),
-                ("refine", 4),
-                ("picked", 0),
-                ("passed", 0),
-            ):
-                continue  # there may be any number of groups
-            short = [size - (i == wrong) for i, size in enumerate(sizes[name])]
-            arguments: list[Any] = [
-                memoryview(array(letter, [0] * size)) for letter, size in zip(letters[name], short, strict=True)
-            ]
-            others: dict[str, tuple[int, list[int]]] = {
-                "cut": (6, [True]), "inherited": (3, [True]), "refine": (2, [1, True]), "overlaps": (7, [1]),
-                "union": (3, [0]), "sums": (1, [False]),
-            }  # fmt: skip
-            at, values = others.get(name, (0, []))
-            arguments[at:at] = values
+COLUMNS: dict[str, tuple[str, str, str, list[Any]]] = {
+    "order": ("qqqIIqq", "2222233", "", []),
+    "union": ("qqqIq", "22222", "", [0]),
+    "sums": ("IIqq", "2225", "13", [False]),
+    "enclosing": ("qqqII", "22222", "", []),
+    "innermost": ("qqqIIqq", "2222444", "", []),
+    "inherited": ("IBIII", "22222", "", [True]),
+    "around": ("qqqqqI", "222333", "", []),
+    "covered": ("qqqqqqqq", "22223333", "", []),
+    "cut": ("qqqqqqIIqq", "2223331111", "", [True]),
+    "refine": ("IIIII", "22929", "24", [1, True]),
+    "greatest": ("IqI", "225", "2", []),
+    "overlaps": ("qqqqqqIq", "22233332", "", [1]),
+    "picked": ("III", "522", "0", []),
+    "passed": ("qqI", "522", "0", []),
+}
+"""Loop -> types and lengths of its columns, columns of any length (there may be any number of groups), its other arguments."""
+PLACES = {"cut": 6, "inherited": 3, "refine": 2, "overlaps": 7, "union": 3, "sums": 1}
+"""Number of columns before the other arguments."""
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_columns_of_different_lengths_are_refused(name: str) -> None:
+    letters, sizes, of_any_length, others = COLUMNS[name]
+    for loops, wrong in itertools.product((PLAIN, COMPILED), range(len(sizes))):
+        if str(wrong) not in of_any_length:
+            lengths = [int(size) - (i == wrong) for i, size in enumerate(sizes)]
+            arguments = [memoryview(array(letter, [0] * n)) for letter, n in zip(letters, lengths, strict=True)]
+            at = PLACES.get(name, 0)
             with pytest.raises(ValueError, match="different lengths"):
-                getattr(loops, name)(*arguments)
+                getattr(loops, name)(*arguments[:at], *others, *arguments[at:])
 
 
 _LAWS = {

@@ -4,10 +4,9 @@ import ast
 import gzip
 import json
 import pickle
+import runpy
 from array import array
 from collections import Counter
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import polars as pl
 import pytest
 from click.testing import CliRunner, Result
 from commands import run_python
-from conftest import CORPUS
+from conftest import CORPUS, SAMPLES
 from hypothesis import given, settings, strategies as st
 from tiers import examples
 
@@ -26,7 +25,6 @@ from trace_analyzer.allocator import _pickle_reader, attribution, savings
 from trace_analyzer.cli import main
 
 MIB = 1 << 20
-ROOT = Path(__file__).parents[1]
 TRUTH = CORPUS.parent / "truth" / "memory"
 
 
@@ -35,16 +33,12 @@ def frame(name: str, file: str = "/home/me/train.py", line: int = 1) -> dict[str
 
 
 FORWARD = [frame("forward", "/home/me/model.py", 7), frame("main")]
-SAMPLES = Path(__file__).parents[1] / "sample_traces"
 BACKWARD = [
     frame("at::_ops::mm::call(at::Tensor const&)", "??", 0),
     frame("torch::autograd::generated::MmBackward0::apply(...)", "??", 0),
     frame("torch::autograd::Engine::thread_main(...)", "??", 0),
 ]
-STEP = [
-    frame("step", "/usr/lib/python3/site-packages/torch/optim/adamw.py", 9),
-    frame("main", line=5),
-]
+STEP = [frame("step", "/usr/lib/python3/site-packages/torch/optim/adamw.py", 9), frame("main", line=5)]
 
 
 class Program:
@@ -95,8 +89,15 @@ class Program:
         ]  # fmt: skip
         return {"segments": segments, "device_traces": [self.events]}
 
+    def result(self, **changed: Any) -> ta.Memory:
+        return ta.memory(pickle.dumps(self.document() | changed))
+
     def answer(self) -> Any:
-        return ta.memory(pickle.dumps(self.document())).devices[0]
+        return self.result().devices[0]
+
+    def write(self, path: Path) -> Path:
+        path.write_bytes(pickle.dumps(self.document()))
+        return path
 
 
 def naive(document: dict[str, Any]) -> tuple[int, int, int | None, Counter[str]]:
@@ -210,18 +211,16 @@ def trained(steps: int, leak: bool = False, batch: int = 2) -> Program:
 
 
 def test_a_snapshot_in_2_kb_has_ids_that_can_be_explained(tmp_path: Path) -> None:
-    path = tmp_path / "it's.pickle"
-    path.write_bytes(pickle.dumps(trained(3).document()))
-    run = CliRunner().invoke(main, ["memory", str(path), "--format", "agent"])
+    path = trained(3).write(tmp_path / "it's.pickle")
+    run = invoked(path, "--format", "agent")
     assert len(run.stdout.encode()) <= 2_000
     ids = [line.split()[0] for line in run.stdout.splitlines() if line.startswith("memory:")]
     result = ta.memory(path)
     explained = [result.explain(each) for each in ids]
-    lines = result.devices[0].held_by("line")
-    assert [each.facts["live_bytes"] for each in explained] == [line.bytes for line in lines] != []
-    assert [sum(row["live_bytes"] for row in each.rows) for each in explained] == [line.bytes for line in lines]
-    shown = CliRunner().invoke(main, ["explain", str(path), ids[0]])
-    assert shown.stdout == explained[0].summary()
+    lines = [line.bytes for line in result.devices[0].held_by("line")]
+    assert [each.facts["live_bytes"] for each in explained] == lines != []
+    assert [sum(row["live_bytes"] for row in each.rows) for each in explained] == lines
+    assert CliRunner().invoke(main, ["explain", str(path), ids[0]]).stdout == explained[0].summary()
     assert agents.Tools(tmp_path).explain(path.name, ids[0]).count("\n") > 3
     for unknown in ("verdict", f"memory:{len(lines)}", "memory:-1", "memory:" + "9" * 99):
         refused = CliRunner().invoke(main, ["explain", str(path), unknown])
@@ -299,11 +298,10 @@ def test_categories_follow_from_stacks_and_lives() -> None:
     ],
 )
 def test_the_optimizer_stays_that_of_the_record(optimizers: list[str], code: str | None) -> None:
-    marks = [
-        {"name": f"Optimizer.step#{each}.step", "device": 0, "stage": "START", "time_us": 0} for each in optimizers
-    ]
-    document = trained(3).document() | {"external_annotations": marks}
-    codes = [s.code for s in ta.memory(pickle.dumps(document)).devices[0].savings if s.name == "8-bit-optimizer"]
+    mark = {"device": 0, "stage": "START", "time_us": 0}
+    marks = [mark | {"name": f"Optimizer.step#{each}.step"} for each in optimizers]
+    device = trained(3).result(external_annotations=marks).devices[0]
+    codes = [saving.code for saving in device.savings if saving.name == "8-bit-optimizer"]
     assert [each.startswith(code or "") for each in codes] == [True] * (code is not None)
 
 
@@ -317,8 +315,7 @@ def test_a_peak_beyond_what_is_reserved_is_no_share_of_it() -> None:
     program = trained(2)
     for number in range(8):
         program.event("alloc", (1 << 40) + number, 200 * MIB, FORWARD)
-    document = program.document()
-    result = ta.memory(pickle.dumps(document))
+    result = program.result()
     assert result.devices[0].peak_bytes > result.devices[0].reserved_at_peak_bytes
     assert "reserved" not in result.summary().split("\n\n")[0]
     assert "were not live" not in result.summary()
@@ -343,34 +340,26 @@ def test_fragmentation_names_the_segments_that_hold_it() -> None:
     assert [(s.free_bytes, s.largest_free_bytes) for s in device.held_segments] == [(90 * MIB, 90 * MIB)] * 3
     (oom,) = device.out_of_memory
     assert (oom.cause, oom.pieces_bytes, oom.largest_piece_bytes) == ("fragmentation", 270 * MIB, 90 * MIB)
-    assert "expandable_segments" in ta.memory(pickle.dumps(program.document())).summary()
+    assert "expandable_segments" in program.result().summary()
     program.event("oom", 5 * MIB, 300 * MIB, FORWARD)
     assert [oom.cause for oom in program.answer().out_of_memory] == ["need", "fragmentation"]
 
 
 def test_a_record_without_its_beginning_says_so() -> None:
     program = trained(3)
-    document = program.document()
-    document["device_traces"] = [program.events[5:]]
-    result = ta.memory(pickle.dumps(document))
+    result = program.result(device_traces=[program.events[5:]])
     assert [note.code for note in result.notes] == ["record-is-cut"]
-    assert result.devices[0].peak_bytes == trained(3).answer().peak_bytes
-
-
-def test_most_of_a_peak_that_was_there_before_the_record_is_said_first() -> None:
+    assert result.devices[0].peak_bytes == program.answer().peak_bytes
     program = Program()
     program.alloc(300 * MIB, [])
     program.free(program.alloc(10 * MIB, FORWARD))
-    document = program.document()
-    document["device_traces"] = [[e for e in program.events if e["size"] != 300 * MIB]]
-    assert "300 MiB (97 %) allocated before the record, activations hold 10 MiB (3.2 %)" in " ".join(
-        ta.memory(pickle.dumps(document)).summary().split()
-    )
+    shown = " ".join(program.result(device_traces=[program.events[1:]]).summary().split())
+    assert "300 MiB (97 %) allocated before the record, activations hold 10 MiB (3.2 %)" in shown
 
 
 @pytest.mark.parametrize(("batch", "other"), [(2, 1), (2, 8), (8, 2), (3, 4)])
 def test_another_batch_takes_what_its_record_has(batch: int, other: int) -> None:
-    record, truth = (ta.memory(pickle.dumps(trained(3, batch=each).document())) for each in (batch, other))
+    record, truth = (trained(3, batch=each).result() for each in (batch, other))
     then = savings.batch_memory(savings.growing(record.levels, record.lives), 0, other / batch, None)
     assert then is not None
     assert then.low_bytes == then.high_bytes == truth.devices[0].peak_bytes
@@ -398,8 +387,7 @@ def test_what_may_grow_is_in_the_interval_and_decides_what_fits() -> None:
 
 @pytest.mark.slow
 def test_what_if_says_whether_a_batch_fits(tmp_path: Path) -> None:
-    path, trace = tmp_path / "snapshot.pickle", str(ROOT / "sample_traces" / "synthetic_compute.json.gz")
-    path.write_bytes(pickle.dumps(trained(3).document()))
+    path, trace = trained(3).write(tmp_path / "snapshot.pickle"), str(SAMPLES / "synthetic_compute.json.gz")
     words = ["whatif", trace, "--memory", str(path)]
     assert CliRunner().invoke(main, words).exit_code == 2
     shown = CliRunner().invoke(main, [*words, "--batch", "4", "--format", "json"])
@@ -413,8 +401,7 @@ def invoked(path: Path, *words: str) -> Result:
 
 
 def test_a_gate_and_every_format(tmp_path: Path) -> None:
-    path = tmp_path / "snapshot.pickle"
-    path.write_bytes(pickle.dumps(trained(3).document()))
+    path = trained(3).write(tmp_path / "snapshot.pickle")
     assert invoked(path, "--max-peak", "600MiB").exit_code == 0
     broken = invoked(path, "--max-peak", "500MiB")
     assert broken.exit_code == 1
@@ -430,41 +417,50 @@ def test_a_gate_and_every_format(tmp_path: Path) -> None:
 
 def test_the_change_of_a_peak_is_exact_by_line(tmp_path: Path) -> None:
     before, after = trained(3), trained(3)
-    peak = before.answer().peak_bytes
     after.alloc(600 * MIB, [frame("cache", line=9)])
-    sides = [pickle.dumps(program.document()) for program in (before, after)]
-    changes = ta.memory(sides[1], before=sides[0]).changes
-    assert ta.memory(sides[0], before=sides[0]).changes == ()
-    lines = {change.key: change.after_bytes - change.before_bytes for change in changes if change.kind == "line"}
-    assert lines["/home/me/train.py:9 cache"] == 600 * MIB
-    for kind in ("line", "category"):
-        difference = sum(c.after_bytes - c.before_bytes for c in changes if c.kind == kind)
-        assert difference == after.answer().peak_bytes - peak
-    for name, side in zip(("a", "b"), sides, strict=True):
-        (tmp_path / name).write_bytes(side)
-    shown = invoked(tmp_path / "b", "--before", str(tmp_path / "a")).stdout
+    one, other = before.write(tmp_path / "a"), after.write(tmp_path / "b")
+    assert ta.memory(one, before=one).changes == ()
+    changes = {
+        kind: {c.key: c.after_bytes - c.before_bytes for c in ta.memory(other, before=one).changes if c.kind == kind}
+        for kind in ("line", "category")
+    }
+    assert changes["line"]["/home/me/train.py:9 cache"] == 600 * MIB
+    difference = after.answer().peak_bytes - before.answer().peak_bytes
+    assert [sum(of_kind.values()) for of_kind in changes.values()] == [difference] * 2
+    shown = invoked(other, "--before", str(one)).stdout
     assert "train.py:9 cache" in shown
     assert "+600 MiB" in shown
 
 
+def span(category: str, name: str, ts: float, dur: float) -> dict[str, Any]:
+    return {"ph": "X", "cat": category, "name": name, "pid": 1, "tid": 1, "ts": ts, "dur": dur, "args": {}}
+
+
+def change(ts: float, address: int, size: int, total: int, device: int = 0, reserved: int = 0) -> dict[str, Any]:
+    """A memory event of the profiler; device -1 is the host."""
+    args = {
+        "Device Id": device, "Device Type": int(device >= 0), "Addr": address, "Bytes": size, "Total Allocated": total, "Total Reserved": reserved,
+    }  # fmt: skip
+    return {
+        "ph": "i",
+        "s": "t",
+        "cat": "cpu_instant_event",
+        "name": "[memory]",
+        "pid": 1,
+        "tid": 1,
+        "ts": ts,
+        "args": args,
+    }
+
+
 def traced() -> dict[str, Any]:
     """A trace with an operator in a forward pass, one after it, and memory events of a device and of the host."""
-    rows = [(10, 0, 1, 4096, 5 * MIB, 105), (12, 0, 1, 8192, 20 * MIB, 125), (14, -1, 0, 64, 900 * MIB, 900),
-            (40, 0, 1, 4096, -5 * MIB, 120), (52, 0, 1, 4096, 3 * MIB, 123)]  # fmt: skip
-    spans = [("aten::mm", 5, 30), ("aten::relu", 50, 10)]
+    rows = [(10, 4096, 5, 105), (12, 8192, 20, 125), (14, 64, 900, 900, -1), (40, 4096, -5, 120), (52, 4096, 3, 123)]
+    changes = [change(ts, at, size * MIB, total * MIB, *of, reserved=200 * MIB) for ts, at, size, total, *of in rows]
     return {
         "schemaVersion": 1,
-        "traceEvents": [
-            *({"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": ts, "dur": dur, "args": {}} for name, ts, dur in spans),
-            *(
-                {
-                    "ph": "i", "s": "t", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 1, "ts": ts,
-                    "args": {"Device Id": device, "Device Type": kind, "Addr": address, "Bytes": size, "Total Allocated": total * MIB, "Total Reserved": 200 * MIB},
-                }
-                for ts, device, kind, address, size, total in rows
-            ),
-        ],
-    }  # fmt: skip
+        "traceEvents": [span("cpu_op", "aten::mm", 5, 30), span("cpu_op", "aten::relu", 50, 10), *changes],
+    }
 
 
 def test_memory_events_of_a_trace_give_the_same_answer() -> None:
@@ -526,27 +522,15 @@ def trace_of(program: Program, shift_us: int = 0, move: int = 0, recorded: bool 
     live, rows = 0, []
     for number, event in enumerate(program.events):
         event["time_us"] = SINCE_1970_US + 1000 * number
-        if event["action"] in ("alloc", "free_completed"):
-            size = event["size"] if event["action"] == "alloc" else -event["size"]
-            live += size
-            args = {
-                "Device Id": 0,
-                "Device Type": 1,
-                "Addr": event["addr"] + move,
-                "Bytes": size,
-                "Total Allocated": live,
-            }
-            at = 1000 * number + 20 + shift_us
-            rows.append(
-                {
-                    "ph": "i", "s": "t", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 1,
-                    "ts": at, "args": args,
-                }
-            )  # fmt: skip
+        size = {"alloc": 1, "free_completed": -1}.get(event["action"], 0) * event["size"]
+        live += size
+        if size:
+            rows.append(change(1000 * number + 20 + shift_us, event["addr"] + move, size, live))
+    length = 1000 * len(program.events)
     spans = [
-        {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 1, "ts": shift_us + at, "dur": 1000 * len(program.events) - at, "args": {}}
-        for at, (cat, name) in enumerate((("user_annotation", "ProfilerStep#7"), ("cpu_op", "aten::mm")))
-    ]  # fmt: skip
+        span("user_annotation", "ProfilerStep#7", shift_us, length),
+        span("cpu_op", "aten::mm", shift_us + 1, length - 1),
+    ]
     events = [*spans, *(rows if recorded else [])]
     return json.dumps({"baseTimeNanoseconds": SINCE_1970_US * 1000, "traceEvents": events}).encode()
 
@@ -648,7 +632,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     name = "</script><script>alert(1)</script> \x1b[31m\u202e `|` @octocat"
     program = trained(2)
     program.alloc(900 * MIB, [frame(name, "/tmp/" + name + ".py", -3)])
-    result = ta.memory(pickle.dumps(program.document()))
+    result = program.result()
     page = result.to_html(tmp_path / "page.html").read_text(encoding="utf-8")
     assert "<script>alert(1)" not in page
     assert "\x1b" not in result.summary() + result.to_json() + page
@@ -697,25 +681,16 @@ print(status[status.index("VmHWM"):].split()[1])
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells the peak memory of a process")
 def test_memory_is_bounded_by_the_number_of_events(tmp_path: Path) -> None:
     """docs/memory.md: 330 bytes an event; objects of Python would take a kilobyte."""
-    events, peaks = [], []
-    for steps in (1_000, 6_000):
-        program = trained(steps)
-        (tmp_path / "snapshot").write_bytes(pickle.dumps(program.document()))
-        events.append(len(program.events))
-        peaks.append(1024 * int(run_python(_PEAK, tmp_path / "snapshot").stdout))
-    assert (peaks[1] - peaks[0]) / (events[1] - events[0]) < 600
+    few, many = trained(1_000), trained(6_000)
+    peaks = [1024 * int(run_python(_PEAK, each.write(tmp_path / "snapshot")).stdout) for each in (few, many)]
+    assert (peaks[1] - peaks[0]) / (len(many.events) - len(few.events)) < 600
 
 
 def test_plain_and_compiled_readers_agree() -> None:
-    file = Path(_pickle_reader.__file__).with_name("_pickle_reader.py")
-    spec = spec_from_loader("plain_pickle_reader", SourceFileLoader("plain_pickle_reader", str(file)))
-    assert spec is not None
-    plain = module_from_spec(spec)
-    assert spec.loader is not None
-    spec.loader.exec_module(plain)
+    plain = runpy.run_path(str(Path(_pickle_reader.__file__).with_name("_pickle_reader.py")))["Pickle"]
     content = pickle.dumps(trained(4).document())
     blocks = [content[at : at + 7] for at in range(0, len(content), 7)]
-    one, other = plain.Pickle(iter(blocks)), _pickle_reader.Pickle(iter([content]))
+    one, other = plain(iter(blocks)), _pickle_reader.Pickle(iter([content]))
     one.read()
     other.read()
     for name in ("frames", "stacks", "texts", "events", "traces", "root"):

@@ -1,11 +1,10 @@
 """Test the CPU time of operators, split as in the flame graph of one addition (microseconds)."""
 
-from itertools import count
 from typing import Any
 
 import polars as pl
 import pytest
-from kineto import Event, analysed, annotation, call, copy, flow, kernel, launch, loaded, op, python, rows
+from kineto import Event, analysed, annotation, call, copy, flow, kernel, launch, launched, loaded, op, python, rows
 
 from trace_analyzer.analyses import host, modules
 from trace_analyzer.report import Report
@@ -21,71 +20,60 @@ ADD = [
     python("train.py(3): main", 0, 200),
     op("aten::mul", 2, 6),
     op("aten::add", 20, 15),
-    launch(25, 6, 1),
-    kernel("k", 40, 3, correlation=1),
+    launched("k", 25, 40, 3, 1, takes=6),
 ]
 
 
-def test_an_addition_is_python_dispatch_and_a_launch() -> None:
-    assert operators(ADD) == {"aten::mul": [6, 6, 0, 6, 0, 0], "aten::add": [15, 15, 12, 9, 6, 0]}
-
-
-def test_operators_within_operators_keep_their_own_time() -> None:
-    nested = [
-        op("aten::linear", 20, 20),
-        op("aten::addmm", 22, 10),
-        launch(25, 3, 1),
-        kernel("k", 40, 3, correlation=1),
-    ]
-    assert operators(nested) == {"aten::linear": [20, 10, None, 10, 0, 0], "aten::addmm": [10, 10, None, 7, 3, 0]}
-
-
-def test_python_within_an_operator_is_its_own() -> None:
-    custom = [
-        op("MyFunction", 20, 20),
-        python("f.py(8): forward", 22, 15),
-        op("aten::mm", 25, 5),
-        annotation("x", 32, 2),
-    ]
-    assert operators(custom) == {"MyFunction": [20, 15, 8, 7, 0, 0], "aten::mm": [5, 5, 0, 5, 0, 0]}
+@pytest.mark.parametrize(
+    ("events", "figures"),
+    [
+        (ADD, {"aten::mul": [6, 6, 0, 6, 0, 0], "aten::add": [15, 15, 12, 9, 6, 0]}),
+        (
+            [op("aten::linear", 20, 20), op("aten::addmm", 22, 10), launched("k", 25, 40, 3, 1, takes=3)],
+            {"aten::linear": [20, 10, None, 10, 0, 0], "aten::addmm": [10, 10, None, 7, 3, 0]},
+        ),
+        (
+            [
+                op("MyFunction", 20, 20),
+                python("f.py(8): forward", 22, 15),
+                op("aten::mm", 25, 5),
+                annotation("x", 32, 2),
+            ],
+            {"MyFunction": [20, 15, 8, 7, 0, 0], "aten::mm": [5, 5, 0, 5, 0, 0]},
+        ),
+        ([op("ProfilerStep#1", 0, 100), op("aten::mm", 5, 5)], {"aten::mm": [5, 5, None, 5, 0, 0]}),
+    ],
+    ids=["an addition", "operators within operators", "Python within an operator", "an annotation written as operator"],
+)
+def test_the_time_of_operators(events: list[Any], figures: dict[str, list[int | None]]) -> None:
+    assert operators(events) == figures
 
 
 def test_waiting_is_neither_launching_nor_python() -> None:
     """Check that a synchronize and a data loader between the two operators leave 15 us of 60 us."""
     between = [call("cudaDeviceSynchronize", 45, 20), annotation("enumerate(DataLoader)#_It.__next__", 66, 25)]
-    actual = operators(ADD, *between, op("aten::sub", 95, 5))
-    assert actual["aten::sub"] == [5, 5, 15, 5, 0, 0]
-    blocking = [
-        op("aten::copy_", 60, 30),
-        call("cudaMemcpyAsync", 65, 20, correlation=2),
-        copy("DtoH (Device -> Pageable)", 70, 2, correlation=2),
-    ]
+    assert operators(ADD, *between, op("aten::sub", 95, 5))["aten::sub"] == [5, 5, 15, 5, 0, 0]
+    copied = copy("DtoH (Device -> Pageable)", 70, 2, correlation=2)
+    blocking = [op("aten::copy_", 60, 30), call("cudaMemcpyAsync", 65, 20, correlation=2), copied]
     assert operators(ADD, blocking)["aten::copy_"] == [30, 30, 25, 10, 0, 20]
-
-
-def test_annotations_that_are_written_as_operators_are_none() -> None:
-    assert operators(op("ProfilerStep#1", 0, 100), op("aten::mm", 5, 5)) == {"aten::mm": [5, 5, None, 5, 0, 0]}
 
 
 def test_short_launches() -> None:
     """Aten::add takes 15 us of CPU for 3 us of GPU, twice; aten::mm as much for 50."""
-    twice = [op("aten::add", 60, 15), launch(62, 6, 2), kernel("k", 70, 3, correlation=2)]
-    large = [op("aten::mm", 80, 15), launch(82, 6, 3), kernel("k", 90, 50, correlation=3)]
+    twice = [op("aten::add", 60, 15), launched("k", 62, 70, 3, 2, takes=6)]
+    large = [op("aten::mm", 80, 15), launched("k", 82, 90, 50, 3, takes=6)]
     table = analysed(ADD, twice, large).tables["operators"].filter(pl.col("launch_count") > 0)
     assert rows(table, "name", "launch_count", "short_launch_count") == [("aten::add", 2, 2), ("aten::mm", 1, 0)]
     ratios = dict(table.select("name", "host_device_ratio").iter_rows())
     assert ratios == {"aten::add": (12 + 25 + 30) / 6, "aten::mm": (5 + 15) / 50}
 
 
-BACKWARD = 7
-
-
-def forward(name: str, start: float, number: int | None) -> Event:
+def forward(name: str, start: float, number: int | None = 1) -> Event:
     return op(name, start, 2, **_numbered(number, thread=0))
 
 
-def backward(name: str, start: float, number: int | None) -> Event:
-    return op(name, start, 2, tid=BACKWARD, **_numbered(number, thread=1))
+def backward(name: str, start: float, number: int | None = 1) -> Event:
+    return op(name, start, 2, tid=7, **_numbered(number, thread=1))
 
 
 def _numbered(number: int | None, thread: int) -> dict[str, Any]:
@@ -100,48 +88,32 @@ def pairs(*events: Any) -> list[tuple[Any, ...]]:
     return rows(named.sort("name"), "name", "name_forward", "module")
 
 
-def test_the_last_forward_operator_of_a_number_made_the_node() -> None:
-    assert pairs(forward("aten::empty", 1, 5), forward("aten::mm", 4, 5), backward("MmBackward0", 20, 5)) == [
-        ("MmBackward0", "aten::mm", None)
-    ]
+TAIL, HEAD = forward("aten::mm", 1, None), backward("MmBackward0", 9, None)
+FRAMES = [python("nn.Module: MLP_0", 1, 20), python("model.py(3): forward", 2, 18), python("nn.Module: Linear_0", 4, 6)]
+MM = ("MmBackward0", "aten::mm")
 
 
-def test_numbers_that_start_again_belong_to_the_last_before() -> None:
-    events = [
-        forward("aten::a", 1, 5),
-        backward("ABackward", 5, 5),
-        forward("aten::b", 10, 5),
-        backward("BBackward", 15, 5),
-    ]
-    assert pairs(*events) == [("ABackward", "aten::a", None), ("BBackward", "aten::b", None)]
-
-
-def test_arrows_tell_where_numbers_are_missing() -> None:
-    tail, head = forward("aten::mm", 1, None), backward("MmBackward0", 9, None)
-    assert pairs(tail, head, flow(1, tail, head, category="fwdbwd")) == [("MmBackward0", "aten::mm", None)]
-    assert pairs(tail, head) == []
-
-
-@pytest.mark.parametrize(("start", "module"), [(5, "Linear_0"), (2, "MLP_0"), (30, None)])
-def test_the_module_is_the_innermost_around_the_forward_operator(start: float, module: str | None) -> None:
-    frames = [
-        python("nn.Module: MLP_0", 1, 20),
-        python("model.py(3): forward", 2, 18),
-        python("nn.Module: Linear_0", 4, 6),
-    ]
-    assert pairs(*frames, forward("aten::mm", start, 1), backward("MmBackward0", 50, 1)) == [
-        ("MmBackward0", "aten::mm", module)
-    ]
-
-
-def test_an_arrow_id_that_everything_shares_is_no_cross_product() -> None:
-    """Check two thousand arrows of one id between two thousand operators at each end: 10^13 pairs otherwise."""
-    ones = [op("forward", 1, 2) for _ in range(2_000)]
-    others = [op("backward", 10, 2) for _ in range(2_000)]
-    arrows = [flow(1, ones[0], others[0], category="fwdbwd") for _ in range(2_000)]
-    trace = loaded(ones, others, arrows)
-    links = modules.backward_links(trace, host.host_of(trace))
-    assert (links.height, links.get_column("forward_id").unique().to_list()) == (2_000, [0])
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        # the last forward operator of a number made the node; where numbers start again, the last before
+        ([forward("aten::empty", 1), forward("aten::mm", 4), backward("MmBackward0", 20)], [(*MM, None)]),
+        (
+            [forward("aten::a", 1), backward("ABackward", 5), forward("aten::b", 10), backward("BBackward", 15)],
+            [("ABackward", "aten::a", None), ("BBackward", "aten::b", None)],
+        ),
+        # arrows tell where numbers are missing
+        ([TAIL, HEAD, flow(1, TAIL, HEAD, category="fwdbwd")], [(*MM, None)]),
+        ([TAIL, HEAD], []),
+        # the module is the innermost around the forward operator
+        *(
+            ([*FRAMES, forward("aten::mm", start), backward("MmBackward0", 50)], [(*MM, module)])
+            for start, module in ((5, "Linear_0"), (2, "MLP_0"), (30, None))
+        ),
+    ],
+)
+def test_a_node_is_of_the_forward_operator_that_made_it(events: list[Any], expected: list[tuple[Any, ...]]) -> None:
+    assert pairs(*events) == expected
 
 
 GEMM = "ampere_fp16_s16816gemm_fp16_128x64"
@@ -190,40 +162,43 @@ def test_a_checkpoint_node_and_its_own_backward() -> None:
     assert "recomputes forward work" in report.to_markdown()
 
 
-def test_a_frame_of_checkpoint_within_a_node() -> None:
-    frame = python("/opt/lib/torch/utils/checkpoint.py(1100): unpack_hook", 105, 60)
-    report = analysed(product(0, 1), node("MmBackward0", 100, 200), frame, product(110, 2), product(180, 3))
-    assert again(report) == [("checkpoint-frame", "aten::mm", 1, 500)]
+UNPACK = python("/opt/lib/torch/utils/checkpoint.py(1100): unpack_hook", 105, 60)
+CHECKPOINT = python("torch/utils/checkpoint.py(10): checkpoint", 0, 50)
 
 
-def test_forward_operators_within_a_node() -> None:
-    report = analysed(
-        product(0, 1, sequence=1), node("MmBackward0", 100, 200), product(110, 2, sequence=5), product(180, 3)
-    )
-    assert again(report) == [("forward-in-backward", "aten::mm", 1, 500)]
-
-
-def test_the_forward_pass_itself_is_not_again() -> None:
-    frame = python("torch/utils/checkpoint.py(10): checkpoint", 0, 50)
-    assert again(analysed(frame, product(5, 1, sequence=1), node("MmBackward0", 100, 50), product(110, 2))) == []
-
-
-def test_a_backward_pass_that_is_differentiated_repeats_nothing() -> None:
-    """With create_graph the backward operators record too, but with shapes that no forward operator had."""
-    numbers = count(2)
-    other = [product(110 + 20 * i, next(numbers), sequence=5, dims=[[64 + i, 64], [64, 64]]) for i in range(3)]
-    assert again(analysed(product(0, 1, sequence=1), node("MmBackward0", 100, 200), other)) == []
+@pytest.mark.parametrize(
+    ("events", "signs"),
+    [
+        ([product(0, 1), node("MmBackward0", 100, 200), UNPACK, product(110, 2), product(180, 3)], ["checkpoint-frame"]),
+        (
+            [product(0, 1, sequence=1), node("MmBackward0", 100, 200), product(110, 2, sequence=5), product(180, 3)],
+            ["forward-in-backward"],
+        ),
+        # the forward pass itself is not again
+        ([CHECKPOINT, product(5, 1, sequence=1), node("MmBackward0", 100, 50), product(110, 2)], []),
+        # with create_graph the backward operators record too, but with shapes that no forward operator had
+        (
+            [
+                product(0, 1, sequence=1), node("MmBackward0", 100, 200),
+                *(product(110 + 20 * i, 2 + i, sequence=5, dims=[[64 + i, 64], [64, 64]]) for i in range(3)),
+            ],
+            [],
+        ),
+    ],
+)  # fmt: skip
+def test_forward_work_within_a_node_is_recomputed(events: list[Any], signs: list[str]) -> None:
+    assert again(analysed(events)) == [(sign, "aten::mm", 1, 500) for sign in signs]
 
 
 def products(durations: list[int]) -> Report:
     """Build a report on products of 440.5 us at peak, each under another name."""
-    return analysed(
-        [
-            [op("aten::mm", 20 * i, 10, **{"Input Dims": SHAPES, "Input type": ["c10::Half"] * 2}), launch(20 * i + 2, 5, i + 1),
-             kernel(f"{GEMM}_{i}", 1000 + 1000 * i, duration, correlation=i + 1, grid=[500, 1, 1])]
-            for i, duration in enumerate(durations)
-        ]
-    )  # fmt: skip
+    shapes = {"Input Dims": SHAPES, "Input type": ["c10::Half"] * 2}
+    calls = [op("aten::mm", 20 * i, 10, **shapes) for i in range(len(durations))]
+    kernels = [
+        launched(f"{GEMM}_{i}", 20 * i + 2, 1000 + 1000 * i, duration, i + 1, grid=[500, 1, 1])
+        for i, duration in enumerate(durations)
+    ]
+    return analysed(calls, kernels)
 
 
 @pytest.mark.sampled

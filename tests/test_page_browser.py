@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -27,6 +28,8 @@ AXE = Path(
 )
 """The accessibility checker axe-core, which `.ci/run` fetches with npm."""
 
+ENTER, ESCAPE, ARROW_RIGHT, TAB = "\ue007", "\ue00c", "\ue014", "\ue004"
+"""Keys, as WebDriver names them."""
 REPORTS = {
     "gpu": gpu_report(),
     "three devices": gpu_report(40, 3),
@@ -43,58 +46,67 @@ def page(browser: Browser) -> Iterator[Browser]:  # noqa: F811
     browser.run("localStorage.clear()")
 
 
+def find(page: Browser, css: str) -> Any:
+    return page.driver.find_element("css selector", css)
+
+
+def find_all(page: Browser, css: str) -> list[Any]:
+    return page.driver.find_elements("css selector", css)
+
+
+def choose(page: Browser, theme: str) -> None:
+    find(page, f"label:has([value={theme}])").click()
+
+
+def draw_plots(page: Browser, css: str = "[data-plot]") -> list[Any]:
+    """Scroll to each of the plots until it is drawn."""
+    places = find_all(page, css)
+    for place in places:
+        page.run("arguments[0].scrollIntoView({ behavior: 'instant', block: 'center' })", place)
+        page.wait(lambda place=place: place.get_attribute("data-drawn"))
+    return places
+
+
 def rows(page: Browser, table: str) -> list[str]:
     """Return the texts of the first cells of the rows that a table shows."""
-    cells = page.driver.find_elements("css selector", f"#{table}-rows tr:not([hidden]) td:first-child")
-    return [cell.text for cell in cells]
+    return [cell.text for cell in find_all(page, f"#{table}-rows tr:not([hidden]) td:first-child")]
 
 
 def head(page: Browser, table: str, label: str) -> None:
     """Click a heading of a table."""
-    heads = page.driver.find_elements("css selector", f"#table-{table} th button")
-    page.run("arguments[0].click()", next(e for e in heads if e.text == label))
+    page.run("arguments[0].click()", next(e for e in find_all(page, f"#table-{table} th button") if e.text == label))
 
 
 def start_ns(page: Browser) -> int:
     return int(page.run("return location.hash").split("=")[1].split(",")[0])
 
 
-def test_a_table_sorts_up_and_down(page: Browser) -> None:
-    page.open(gpu_report(40), unfold=True)
+def test_a_table_sorts_unfolds_and_filters(page: Browser) -> None:
+    page.open(gpu_report(60), unfold=True)
     times = "return [...document.querySelectorAll('#gaps-rows tr')].map((row) => Number(row.cells[1].dataset.sort))"
     head(page, "gaps", "Start")
     falling = page.run(times)
     assert falling == sorted(falling, reverse=True)
-    assert (
-        page.driver.find_element("css selector", "#table-gaps [aria-sort]").get_attribute("aria-sort") == "descending"
-    )
+    assert find(page, "#table-gaps [aria-sort]").get_attribute("aria-sort") == "descending"
     head(page, "gaps", "Start")
     assert page.run(times) == falling[::-1]
-
-
-def test_a_table_filters_and_says_how_many_it_found(page: Browser) -> None:
-    page.open(gpu_report(40), unfold=True)
-    field = page.driver.find_element("css selector", "#table-gaps input")
-    field.send_keys("3.89 PYTHON")
-    assert rows(page, "gaps") == ["Python"]
-    assert page.driver.find_element("css selector", "#table-gaps output").text == "1 of 1 found"
-    field.send_keys("zzz")
-    assert rows(page, "gaps") == []
-
-
-def test_a_long_table_unfolds(page: Browser) -> None:
-    page.open(gpu_report(60), unfold=True)
     assert len(rows(page, "gaps")) == 12
-    more = page.driver.find_element("css selector", "#table-gaps [data-more]")
+    more = find(page, "#table-gaps [data-more]")
     assert more.text == "Show all 59"
     page.run("arguments[0].click()", more)
     assert len(rows(page, "gaps")) == 59
     assert more.get_attribute("aria-expanded") == "true"
+    field = find(page, "#table-gaps input")
+    field.send_keys("3.89 PYTHON")
+    assert rows(page, "gaps") == ["Python"]
+    assert find(page, "#table-gaps output").text == "1 of 1 found"
+    field.send_keys("zzz")
+    assert rows(page, "gaps") == []
 
 
 def test_a_row_leads_to_its_place_on_the_timeline(page: Browser) -> None:
     page.open(gpu_report(40), unfold=True)
-    row = page.driver.find_element("css selector", "#gaps-rows tr td:last-child")
+    row = find(page, "#gaps-rows tr td:last-child")
     place = page.run("return Number(arguments[0].parentElement.dataset.start)", row)
     page.run("arguments[0].click()", row)
     page.wait(lambda: page.length_ns() < 100_000)
@@ -103,12 +115,10 @@ def test_a_row_leads_to_its_place_on_the_timeline(page: Browser) -> None:
 
 
 def test_a_row_can_be_reached_and_used_with_the_keyboard(page: Browser) -> None:
-    from selenium.webdriver.common.keys import Keys
-
     page.open(gpu_report(40), unfold=True)
-    button = page.driver.find_element("css selector", "#causes-rows button")
+    button = find(page, "#causes-rows button")
     page.run("arguments[0].focus()", button)
-    button.send_keys(Keys.ENTER)
+    button.send_keys(ENTER)
     page.wait(lambda: page.length_ns() < 100_000)
 
 
@@ -142,9 +152,7 @@ return {
 def test_a_tap_on_a_point_leads_to_its_kernel_and_on_a_bar_to_its_gap(page: Browser, plot: str, touch: bool) -> None:
     report = sample("synthetic_compute" if plot == "roofline" else "synthetic_overhead_launch")
     page.open(report, width=390 if touch else 1280, height=844, unfold=True)
-    place = page.driver.find_element("id", f"plot-{plot}")
-    page.run("arguments[0].scrollIntoView({ behavior: 'instant', block: 'center' })", place)
-    page.wait(lambda: place.get_attribute("data-drawn"))
+    draw_plots(page, f"#plot-{plot}")
     heights = "return [...Bokeh.index.roots].find(({ model }) => model.name === 'plot-gaps').model.renderers[0].data_source.get_column('top')"
     bars = page.run(f"return [...(() => {{ {heights} }})()]") if plot == "gaps" else []
     point = page.run(AT_POINT, plot, 0, bars.index(max(bars)) if bars else 0)
@@ -171,13 +179,9 @@ return { x: left + view.frame.x_scale.compute(x), y: top + view.frame.y_scale.co
 def test_a_tap_on_an_empty_queue_leads_to_the_idle_time_there(page: Browser, plot: str, touch: bool) -> None:
     report = sample("synthetic_overhead_synchronization")
     page.open(report, width=390 if touch else 1280, height=844, unfold=True)
-    place = page.driver.find_element("id", f"plot-{plot}")
-    page.run("arguments[0].scrollIntoView({ behavior: 'instant', block: 'center' })", place)
-    page.wait(lambda: place.get_attribute("data-drawn"))
+    draw_plots(page, f"#plot-{plot}")
     drain = report.tables["drains"].sort("idle_ns").row(-1, named=True)
-    instant = (drain["start_ns"] + drain["end_ns"]) // 2
-    point = page.run(ON_CURVE, plot, instant)
-    tap(page, point, touch)
+    tap(page, page.run(ON_CURVE, plot, (drain["start_ns"] + drain["end_ns"]) // 2), touch)
     page.wait(lambda: page.part("details").is_displayed())
     assert "Cause" in page.part("details-facts").text
     start, end = page.run("const { view } = document.getElementById('timeline').timeline; return [view.from, view.to]")
@@ -185,45 +189,30 @@ def test_a_tap_on_an_empty_queue_leads_to_the_idle_time_there(page: Browser, plo
     assert end > drain["start_ns"]
 
 
-def test_the_partition_leads_to_the_timeline(page: Browser) -> None:
+def test_a_part_of_the_window_and_a_step_lead_to_the_timeline(page: Browser) -> None:
     page.open(gpu_report(), unfold=True)
-    button = next(e for e in page.driver.find_elements("css selector", ".hero .legend button") if e.text == "Compute")
-    page.run("arguments[0].click()", button)
+    page.run("arguments[0].click()", next(e for e in find_all(page, ".hero .legend button") if e.text == "Compute"))
     page.wait(lambda: page.length_ns() < 100_000)
-
-
-def test_a_step_zooms_to_itself(page: Browser) -> None:
-    page.open(gpu_report(), unfold=True)
     page.run("document.querySelectorAll('.step')[1].click()")
     page.wait(lambda: 300_000 < start_ns(page) < 400_000)
 
 
 def test_a_definition_shows_for_the_keyboard_and_goes_with_escape(page: Browser) -> None:
-    from selenium.webdriver.common.keys import Keys
-
     page.open(gpu_report(), unfold=True)
-    term = page.driver.find_element("css selector", ".chip.regime")
+    term, tip = find(page, ".chip.regime"), find(page, ".tip")
     page.run("arguments[0].focus()", term)
-    tip = page.driver.find_element("css selector", ".tip")
     page.wait(tip.is_displayed)
     assert tip.text.startswith("The device waits for the CPU")
-    described = page.run(
-        "return document.getElementById(arguments[0].getAttribute('aria-describedby')).textContent", term
-    )
-    assert described == tip.text
-    term.send_keys(Keys.ESCAPE)
+    assert find(page, f"#{term.get_attribute('aria-describedby')}").get_attribute("textContent") == tip.text
+    term.send_keys(ESCAPE)
     assert not tip.is_displayed()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_plots_are_drawn_in_the_theme_when_they_come_into_view(page: Browser, theme: str) -> None:
     page.open(gpu_report(), unfold=True)
-    page.driver.find_element("css selector", f"label:has([value={theme}])").click()
-    places = page.driver.find_elements("css selector", "[data-plot]")
-    assert places
-    for place in places:
-        page.run("arguments[0].scrollIntoView({ behavior: 'instant' })", place)
-        page.wait(lambda place=place: place.get_attribute("data-drawn"))
+    choose(page, theme)
+    assert draw_plots(page)
     wider = "return [...document.querySelectorAll('.plot-place')].filter((e) => e.firstElementChild.offsetWidth > e.clientWidth).map((e) => e.id)"
     assert page.run(wider) == []
     inks = page.run(
@@ -236,7 +225,7 @@ def test_plots_are_drawn_in_the_theme_when_they_come_into_view(page: Browser, th
 
 def test_the_theme_is_remembered(page: Browser) -> None:
     page.open(gpu_report(), unfold=True)
-    page.driver.find_element("css selector", "label:has([value=dark])").click()
+    choose(page, "dark")
     dark = page.run("return getComputedStyle(document.body).backgroundColor")
     page.open(gpu_report(), unfold=True)
     assert page.run("return getComputedStyle(document.body).backgroundColor") == dark
@@ -251,20 +240,20 @@ def test_the_page_never_scrolls_sideways(page: Browser, report: Report, width: i
 
 def test_paper_shows_what_a_reader_of_paper_can_use(page: Browser) -> None:
     page.open(gpu_report())
-    page.driver.find_element("css selector", "label:has([value=dark])").click()
+    choose(page, "dark")
     page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     hidden = "return [...document.querySelectorAll(arguments[0])].every((e) => getComputedStyle(e).display === 'none')"
     assert page.run(hidden, ".bar, .tl-tools, .listing-head input, .card-foot, .unfold")
-    assert not page.driver.find_element("css selector", "#kernels-rows td").is_displayed()
+    assert not find(page, "#kernels-rows td").is_displayed()
     page.run("dispatchEvent(new Event('beforeprint'))")
     assert page.run("return getComputedStyle(document.documentElement).colorScheme") == "light"
-    assert page.driver.find_element("css selector", "#kernels-rows td").is_displayed()
+    assert find(page, "#kernels-rows td").is_displayed()
     page.run("dispatchEvent(new Event('afterprint'))")
     assert page.run("return document.querySelectorAll('.fold > details[open]').length") == 0
     page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
     page.run("dispatchEvent(new Event('themechange'))")  # the colours of the screen again
     page.run("document.querySelector('[data-unfold]').click()")
-    page.wait(lambda: not page.driver.find_elements("css selector", "[data-plot]:not([data-drawn])"))
+    page.wait(lambda: not find_all(page, "[data-plot]:not([data-drawn])"))
     labels = "return Bokeh.documents[0].get_model_by_name('chosen-box').glyph.line_color.value"
     on_screen = page.run(labels)
     on_paper = page.run(f"dispatchEvent(new Event('beforeprint')); {labels}")
@@ -292,7 +281,7 @@ return colours.map((colour) => {
 
 def test_a_dark_page_is_printed_in_the_light_colours_and_stays_dark(page: Browser) -> None:
     page.open(gpu_report())
-    page.driver.find_element("css selector", "label:has([value=dark])").click()
+    choose(page, "dark")
     matmul = [charts.palette(theme)["k-matmul"] for theme in ("light", "dark")]
     page.wait(lambda: page.run(PAINTED, matmul) == [False, True])
     page.run("dispatchEvent(new Event('beforeprint'))")
@@ -305,10 +294,8 @@ def test_a_dark_page_is_printed_in_the_light_colours_and_stays_dark(page: Browse
 
 def test_hostile_names_are_text_in_tables_plots_and_tips(page: Browser) -> None:
     page.open(hostile_report(), unfold=True)
-    for place in page.driver.find_elements("css selector", "[data-plot]"):
-        page.run("arguments[0].scrollIntoView({ behavior: 'instant' })", place)
-        page.wait(lambda place=place: place.get_attribute("data-drawn"))
-    button = page.driver.find_element("css selector", "#kernels-rows button")
+    draw_plots(page)
+    button = find(page, "#kernels-rows button")
     page.run("arguments[0].focus()", button)
     assert "onerror=alert" in button.text
     assert page.run("return document.querySelectorAll('img, [onerror], [onmouseover]').length") == 0
@@ -319,8 +306,8 @@ def test_hostile_names_are_text_in_tables_plots_and_tips(page: Browser) -> None:
 @pytest.mark.parametrize("report", REPORTS.values(), ids=REPORTS)
 def test_axe_finds_nothing_serious(page: Browser, report: Report, theme: str) -> None:
     page.open(report)
-    page.driver.find_element("css selector", f"label:has([value={theme}])").click()
-    for details in page.driver.find_elements("css selector", "details"):
+    choose(page, theme)
+    for details in find_all(page, "details"):
         page.run("arguments[0].open = true", details)
     page.run(AXE.read_text(encoding="utf-8"))
     violations = page.driver.execute_async_script(
@@ -342,12 +329,12 @@ def test_the_page_begins_with_verdict_advice_and_timeline_and_folds_the_rest(pag
     assert page.run(OPEN) == []
     page.run("document.querySelector('nav a[href=\"#kernels\"]').click()")
     assert page.run(OPEN) == ["kernels"]
-    assert page.driver.find_element("css selector", "#kernels-rows td").is_displayed()
-    first = page.driver.find_element("css selector", ".card")
+    assert find(page, "#kernels-rows td").is_displayed()
+    first = find(page, ".card")
     more = first.find_element("css selector", ".card-foot a")
     page.run("arguments[0].click()", more)
     assert page.run(OPEN) == ["kernels", "advice-docs"]
-    text = page.driver.find_element("css selector", f"#{more.get_attribute('href').partition('#')[2]}").text
+    text = find(page, f"#{more.get_attribute('href').partition('#')[2]}").text
     assert "Bound" in text
     page.run("document.querySelector('[data-unfold]').click()")
     assert len(page.run(OPEN)) == page.run("return document.querySelectorAll('.fold > details').length")
@@ -361,14 +348,17 @@ return [...document.querySelectorAll('.listing:not(.beside)')].filter((table) =>
 """
 
 
+TAKEN = (
+    "Object.defineProperty(navigator, 'clipboard', { value: { writeText: async (text) => { window.taken = text; } } });"
+    "URL.createObjectURL = (blob) => { blob.text().then((text) => { window.saved = text; }); return '#'; };"
+    "HTMLAnchorElement.prototype.click = function () { window.savedAs = this.download; };"
+)
+
+
 def test_the_code_of_an_advice_and_a_table_can_be_taken_along(page: Browser) -> None:
     report = sample("synthetic_overhead_launch")
     page.open(report)
-    page.run(
-        "Object.defineProperty(navigator, 'clipboard', { value: { writeText: async (text) => { window.taken = text; } } });"
-        "URL.createObjectURL = (blob) => { blob.text().then((text) => { window.saved = text; }); return '#'; };"
-        "HTMLAnchorElement.prototype.click = function () { window.savedAs = this.download; };"
-    )
+    page.run(TAKEN)
     above = "const code = document.querySelector('.card code'); return code.getClientRects()[0].top - code.parentElement.getBoundingClientRect().top"
     assert page.run(above) < 20, "no empty line stands above the code"
     page.run("document.querySelector('[data-copy]').click()")
@@ -407,7 +397,7 @@ def test_an_advice_outlines_all_of_its_members_with_launches_and_goes_from_one_t
     page.part("advice-next").click()
     assert page.part("advice-place").text == f"step 2: 2 of {steps}"
     page.run("document.getElementById('timeline').timeline.select(-1)")
-    page.driver.find_element("tag name", "body").send_keys("\ue00c")  # Escape
+    page.driver.find_element("tag name", "body").send_keys(ESCAPE)
     assert not page.part("advice-panel").is_displayed()
 
 
@@ -448,7 +438,7 @@ def test_a_flame_graph_zooms_searches_and_changes_its_tree(page: Browser) -> Non
     graph = "document.getElementById('flame').graph"
     page.run("document.querySelector('#flames').closest('details').open = true")
     page.wait(lambda: page.run(f"return {graph}.boxes.length") > 1)
-    summary = page.driver.find_element("css selector", "[data-flame=flame-summary]")
+    summary = find(page, "[data-flame=flame-summary]")
     assert summary.text.startswith("Waiting of the device: ")
     whole = page.run(f"return {graph}.flame.root.value")
     assert whole == report.tables["idle"].select((pl.col("end_ns") - pl.col("start_ns")).sum()).item()
@@ -463,14 +453,14 @@ def test_a_flame_graph_zooms_searches_and_changes_its_tree(page: Browser) -> Non
     longest = idle.sort(pl.col("end_ns") - pl.col("start_ns")).row(-1, named=True)
     near = page.run(IDLE_AREA, longest["start_ns"], longest["end_ns"])
     assert near == {"area": pytest.approx(longest["end_ns"] - longest["start_ns"]), "lower": 0}
-    canvas = page.driver.find_element("css selector", "[data-flame=canvas]")
+    canvas = find(page, "[data-flame=canvas]")
     canvas.send_keys("\ue015")  # arrow down: into the widest frame
     assert " of it in " in summary.text
-    page.driver.find_element("css selector", "[data-flame=reset]").click()
+    find(page, "[data-flame=reset]").click()
     assert " of it in " not in summary.text
-    page.driver.find_element("css selector", "[data-flame=search]").send_keys("aten::")
-    assert "frames, " in page.driver.find_element("css selector", "[data-flame=match-count]").text
-    page.driver.find_elements("css selector", "[data-flame-view]")[-1].click()
+    find(page, "[data-flame=search]").send_keys("aten::")
+    assert "frames, " in find(page, "[data-flame=match-count]").text
+    find_all(page, "[data-flame-view]")[-1].click()
     assert summary.text.startswith("Kernel time: ")
 
 
@@ -478,20 +468,20 @@ def test_a_page_holds_the_command_that_made_it(page: Browser, tmp_path: Path) ->
     html.write_html(gpu_report(), tmp_path / "report.html", command="analyze 't race.json' --step all")
     page.go((tmp_path / "report.html").as_uri())
     page.run("document.querySelector('[data-unfold]').click()")
-    assert "analyze 't race.json' --step all" in page.driver.find_element("css selector", ".trace code").text
+    assert "analyze 't race.json' --step all" in find(page, ".trace code").text
 
 
 @pytest.mark.parametrize("width", [390, 1280, 1920])
 def test_names_of_roofs_lie_over_nothing_and_the_legend_has_them(page: Browser, width: int) -> None:
     page.open(sample("synthetic_memory-bandwidth"), width=width, height=844, unfold=True)
     page.run("document.getElementById('plot-roofline').scrollIntoView()")
-    page.wait(lambda: page.driver.find_elements("css selector", "#plot-roofline[data-drawn]"))
+    page.wait(lambda: find_all(page, "#plot-roofline[data-drawn]"))
     names = """
     const { model } = [...Bokeh.index.roots].find(({ model }) => model.name === 'plot-roofline');
     return model.renderers.filter(({ glyph }) => glyph.type === 'Text').map(({ visible }) => visible);
     """
     page.wait(lambda: page.run(names) and set(page.run(names)) == {width > 640})
-    signs = [sign.text for sign in page.driver.find_elements("css selector", ".plot .legend .sign")]
+    signs = [sign.text for sign in find_all(page, ".plot .legend .sign")]
     assert signs
     assert all("FLOP/s" in sign for sign in signs)
 
@@ -509,10 +499,7 @@ def test_every_table_has_csv_and_none_scrolls_from_1280_pixels_on(page: Browser,
 
 
 def test_paper_is_no_wider_than_its_text(page: Browser) -> None:
-    """Check that a printed page is no wider than the text area of the paper.
-
-    Chromium shrinks a whole document whose tables are wider than the paper.
-    """
+    """Chromium shrinks a whole document whose tables are wider than the paper."""
     page.open(gpu_report(40, 3))
     page.run("dispatchEvent(new Event('beforeprint'))")
     page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
@@ -542,9 +529,9 @@ def test_nothing_in_the_header_lies_over_anything_else(page: Browser, width: int
     page.open(replace(report, trace=replace(report.trace, path=LONG_NAME)), width=width, height=844)
     assert page.run(HEADER) == [True, 0]
     if width >= 1280:
-        page.driver.find_element("css selector", ".to-perfetto").click()
+        find(page, ".to-perfetto").click()
         assert page.driver.find_element("id", "perfetto").is_displayed()
-        assert page.driver.find_element("css selector", "nav a").is_displayed()
+        assert find(page, "nav a").is_displayed()
 
 
 def test_the_levers_stand_beside_the_verdict(page: Browser) -> None:
@@ -555,14 +542,12 @@ def test_the_levers_stand_beside_the_verdict(page: Browser) -> None:
 
 
 def test_the_parts_of_the_window_are_one_stop_of_the_keyboard(page: Browser) -> None:
-    from selenium.webdriver.common.keys import Keys
-
     page.open(gpu_report(40))
-    first, second = page.driver.find_elements("css selector", ".hero .legend button")[:2]
+    first, second = find_all(page, ".hero .legend button")[:2]
     page.run("arguments[0].focus()", first)
-    first.send_keys(Keys.ARROW_RIGHT)
+    first.send_keys(ARROW_RIGHT)
     assert page.driver.switch_to.active_element == second
-    second.send_keys(Keys.TAB)
+    second.send_keys(TAB)
     assert page.run("return Boolean(document.activeElement.closest('.advice, .aside'))")
 
 
@@ -600,10 +585,7 @@ def test_a_file_has_whole_names_and_units(page: Browser) -> None:
     report, name = gpu_report(), "gemm_" + "x" * 300
     kernels = report.tables["kernels"].with_columns(pl.lit(name).alias("name"))
     page.open(replace(report, tables={**report.tables, "kernels": kernels}), unfold=True)
-    page.run("URL.createObjectURL = (blob) => { blob.text().then((text) => { window.saved = text; }); return '#'; };")
-    page.run(
-        "HTMLAnchorElement.prototype.click = () => {}; document.querySelector('#table-kernels [data-csv]').click()"
-    )
+    page.run(TAKEN + "document.querySelector('#table-kernels [data-csv]').click()")
     page.wait(lambda: page.run("return window.saved"))
     heads, *rows = csv.reader(page.run("return window.saved").splitlines())
     assert "Time (ns)" in heads
@@ -628,16 +610,13 @@ def test_one_dock_shows_what_was_asked_for_last_and_never_hides_it(page: Browser
 
 def test_a_track_can_be_pinned(page: Browser) -> None:
     page.open(gpu_report(40))
-    page.run(
-        "const t = document.getElementById('timeline').timeline; t.select(t.store.rows.find(({ track }) => t.store.tracks[track].thread !== null).first); window.own = t"
-    )
     track = page.run(
-        "return own.store.rows.find(({ first, count }) => own.selected >= first && own.selected < first + count).track"
+        "const t = window.own = document.getElementById('timeline').timeline;"
+        "const row = t.store.rows.find(({ track }) => t.store.tracks[track].thread !== null); t.select(row.first); return row.track"
     )
     pinned = "return [...own.tracks.pinned]"
     assert track not in page.run(pinned)
-    body = page.driver.find_element("tag name", "body")
-    body.send_keys("p")
+    page.driver.find_element("tag name", "body").send_keys("p")
     assert track in page.run(pinned)
     page.run("document.querySelector('.tl-pinned .tl-pin[aria-pressed=true]').click()")
     assert track not in page.run(pinned)

@@ -16,6 +16,7 @@ from kineto import annotation, launched, python, trace_bytes
 from trace_analyzer import errors, plugins
 
 SAMPLE = ROOT / "docs" / "sample_plugin"
+TEXT = {path.name: path.read_text("utf-8") for path in SAMPLE.iterdir() if path.is_file()}
 TOY = {"id": 0, "name": "Toy 1", "totalGlobalMem": 50 << 30, "computeMajor": 9, "computeMinor": 0, "numSms": 100}
 SCRIPT = """
 import json, sys
@@ -47,13 +48,10 @@ def afresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
 def trace(folder: Path) -> Path:
     """Write a trace of everything that the sample adds: its device, kernels, host work and steps."""
     events = [
-        [
-            annotation(f"toylib round {step}", 1000 * step, 1000),
-            python("torch/serialization.py(944): save", 1000 * step + 10, 600),
-            launched("toylib_map_f32", 1000 * step + 650, 1000 * step + 700, 200, step + 1),
-        ]
-        for step in range(5)
-    ]
+        [annotation(f"toylib round {step}", at, 1000), python("torch/serialization.py(944): save", at + 10, 600),
+         launched("toylib_map_f32", at + 650, at + 700, 200, step + 1)]
+        for step, at in enumerate(range(0, 5000, 1000))
+    ]  # fmt: skip
     path = folder / "trace.json"
     path.write_bytes(trace_bytes(events, deviceProperties=[TOY]))
     return path
@@ -77,26 +75,19 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return ran(sys.executable, *arguments, env=environment(**own))
 
 
-WAYS = ("named", "installed")
-
-
-@pytest.fixture(scope="module", params=WAYS)
+@pytest.fixture(scope="module", params=("named", "installed"))
 def outputs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Produce all outputs on a trace of what the sample adds, by each way to have it."""
     folder = tmp_path_factory.mktemp("plugins")
-    environment = {"PYTHONDONTWRITEBYTECODE": "1"}
-    if request.param == "named":
-        environment[plugins.ENVIRONMENT] = str(SAMPLE)
-    else:
-        installed(folder)
-        environment["PYTHONPATH"] = str(folder)
-    done = run("-c", SCRIPT, str(trace(folder)), str(folder / "page.html"), **environment)
+    installed(folder)
+    by = {plugins.ENVIRONMENT: str(SAMPLE)} if request.param == "named" else {"PYTHONPATH": str(folder)}
+    done = run("-c", SCRIPT, str(trace(folder)), str(folder / "page.html"), PYTHONDONTWRITEBYTECODE="1", **by)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 @pytest.mark.slow
-def test_every_kind_of_file_adds_to_the_analysis(outputs: Any) -> None:
+def test_every_kind_of_file_adds_to_the_analysis_and_every_output_shows_it(outputs: Any) -> None:
     document = outputs["json"]
     assert [device["name"] for device in document["trace"]["devices"]] == ["Toy 1"]
     assert not [note for note in document["notes"] if "catalogue" in note["message"]]
@@ -108,10 +99,6 @@ def test_every_kind_of_file_adds_to_the_analysis(outputs: Any) -> None:
     assert advice["saves_ns_at_most"] > 1_500_000
     assert advice["docs"] == "https://toylib.example/saving"
     assert [note["code"] for note in document["notes"] if note["code"].startswith("plugin")] == ["plugins"]
-
-
-@pytest.mark.slow
-def test_every_output_shows_it(outputs: Any) -> None:
     for output in ("text", "markdown", "page"):
         for words in ("saving weights", "threads that launch", "save weights less often", "active plug-ins"):
             assert words in outputs[output].lower(), (output, words)
@@ -128,43 +115,37 @@ def test_every_verb_takes_plugins_and_refuses_a_broken_one(verb: str, tmp_path: 
     done = run(*words, "--plugin", str(SAMPLE))
     assert done.returncode in (0, 2, 3)
     assert "plug-in" not in done.stderr
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "kernels.toml").write_text("[[rule", encoding="utf-8")
-    done = run(*words, "--plugin", str(tmp_path / "broken"))
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert f"plug-in broken ({tmp_path / 'broken'}): kernels.toml: " in done.stderr
-    assert done.stdout == ""
+    refused(run(*words, "--plugin", str(broken(tmp_path, "toml"))), tmp_path, "toml")
 
 
 BROKEN = {
     "toml": ("devices.toml", "[[device", "devices.toml: "),
     "no such key": ("devices.toml", '[[device]]\nname = "x"\n', "devices.toml: "),
-    "a text for a number": ("devices.toml", (SAMPLE / "devices.toml").read_text("utf-8").replace("= 100\n", '= "100"\n', 1), "sm_count is no int"),
-    "a device of ours": ("devices.toml", (SAMPLE / "devices.toml").read_text("utf-8").replace('"Toy 1"\nali', '"H100 PCIe"\nali'), "is there already, of this program"),
+    "a text for a number": ("devices.toml", TEXT["devices.toml"].replace("= 100\n", '= "100"\n', 1), "sm_count is no int"),
+    "a device of ours": ("devices.toml", TEXT["devices.toml"].replace('"Toy 1"\nali', '"H100 PCIe"\nali'), "is there already, of this program"),
     "an unknown bucket": ("kernels.toml", '[[rule]]\nid = "x"\nbucket = "y"\nname = "z"\n', "kernels.toml: rule x: bucket 'y' is none of"),
     "no condition": ("kernels.toml", '[[rule]]\nid = "x"\nbucket = "softmax"\n', "rule x: has no condition"),
     "no pattern": ("kernels.toml", '[[rule]]\nid = "x"\nbucket = "softmax"\nname = "("\n', "'(' is no regular expression"),
     "a rule of ours": ("kernels.toml", '[[rule]]\nid = "unknown"\nbucket = "softmax"\nname = "z"\n', "'unknown' is there already"),
     "twice": ("kernels.toml", 2 * '[[rule]]\nid = "x"\nbucket = "softmax"\nname = "z"\n', "'x' stands there twice"),
-    "a cause of ours": ("causes.toml", (SAMPLE / "causes.toml").read_text("utf-8").replace('"saving"', '"python"'), "'python' is there already"),
-    "a colour that is code": ("causes.toml", (SAMPLE / "causes.toml").read_text("utf-8").replace("#4f6d8f", "red;}body{}"), "written #rrggbb"),
-    "unknown work": ("host_work.toml", (SAMPLE / "host_work.toml").read_text("utf-8").replace('"saving"', '"nothing"'), "work 'nothing' is none of"),
-    "unknown mark": ("step_marks.toml", (SAMPLE / "step_marks.toml").read_text("utf-8").replace('"span"', '"spam"'), "marks 'spam' is none of"),
-    "no rule": ("fixes.toml", (SAMPLE / "fixes.toml").read_text("utf-8"), "fix save-less-often: has no rule"),
+    "a cause of ours": ("causes.toml", TEXT["causes.toml"].replace('"saving"', '"python"'), "'python' is there already"),
+    "a colour that is code": ("causes.toml", TEXT["causes.toml"].replace("#4f6d8f", "red;}body{}"), "written #rrggbb"),
+    "unknown work": ("host_work.toml", TEXT["host_work.toml"].replace('"saving"', '"nothing"'), "work 'nothing' is none of"),
+    "unknown mark": ("step_marks.toml", TEXT["step_marks.toml"].replace('"span"', '"spam"'), "marks 'spam' is none of"),
+    "no rule": ("fixes.toml", TEXT["fixes.toml"], "fix save-less-often: has no rule"),
     "no page": ("fixes.toml", '[[fixes]]\nid="x"\nregimes=[]\ntitle="t"\ncode="c"\n', "fixes x: page, where it is documented, is missing"),
-    "unknown change": ("fixes.toml", (SAMPLE / "fixes.toml").read_text("utf-8") + 'replayed = { name = "magic" }\n', "fix save-less-often: "),
+    "unknown change": ("fixes.toml", TEXT["fixes.toml"] + 'replayed = { name = "magic" }\n', "fix save-less-often: "),
     "syntax": ("analyses.py", "def (", "analyses.py: SyntaxError: "),
     "it raises": ("analyses.py", "1 / 0", "analyses.py: ZeroDivisionError: "),
     "it ends": ("analyses.py", "raise SystemExit(3)", "analyses.py: SystemExit: "),
     "no declarations": ("analyses.py", "", "analyses.py: AttributeError: "),
     "no analysis": ("analyses.py", "ANALYSES = (1,)", "holds 1, which is no Analysis"),
-    "unknown value": ("analyses.py", (SAMPLE / "analyses.py").read_text("utf-8").replace("launches: pl", "nothing: pl"), "busy_threads is made from nothing"),
-    "a table of ours": ("analyses.py", (SAMPLE / "analyses.py").read_text("utf-8").replace('Table("busy_threads"', 'Table("gaps"'), "gaps is there already"),
-    "a field of ours": ("analyses.py", (SAMPLE / "analyses.py").read_text("utf-8").replace('json="busy_threads"', 'json="verdict"'), "'verdict' in the JSON report is taken"),
-    "an unknown column": ("analyses.py", (SAMPLE / "analyses.py").read_text("utf-8").replace('launch")', 'launch", show=("x",))'), "shows x, and table"),
-    "it fails later": ("analyses.py", (SAMPLE / "analyses.py").read_text("utf-8").replace('group_by("thread_id")', 'group_by("x")'), "analysis busy_threads: ColumnNotFoundError"),
-    "no frame": ("analyses.py", (SAMPLE / "analyses.py").read_text("utf-8").replace("return launches", "return 1  #"), "analysis busy_threads: TypeError: makes a int"),
+    "unknown value": ("analyses.py", TEXT["analyses.py"].replace("launches: pl", "nothing: pl"), "busy_threads is made from nothing"),
+    "a table of ours": ("analyses.py", TEXT["analyses.py"].replace('Table("busy_threads"', 'Table("gaps"'), "gaps is there already"),
+    "a field of ours": ("analyses.py", TEXT["analyses.py"].replace('json="busy_threads"', 'json="verdict"'), "'verdict' in the JSON report is taken"),
+    "an unknown column": ("analyses.py", TEXT["analyses.py"].replace('launch")', 'launch", show=("x",))'), "shows x, and table"),
+    "it fails later": ("analyses.py", TEXT["analyses.py"].replace('group_by("thread_id")', 'group_by("x")'), "analysis busy_threads: ColumnNotFoundError"),
+    "no frame": ("analyses.py", TEXT["analyses.py"].replace("return launches", "return 1  #"), "analysis busy_threads: TypeError: makes a int"),
 }  # fmt: skip
 """File, its content, and the expected line."""
 
@@ -191,15 +172,19 @@ def line_of(what: str) -> str:
     return own_names(BROKEN[what][2], what)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("what", ["toml", "a colour that is code", "unknown change", "it raises", "it fails later"])
-def test_a_broken_plugin_that_is_named_is_one_line(what: str, tmp_path: Path) -> None:
-    folder = broken(tmp_path / what, what)
-    done = run("-m", "trace_analyzer", str(trace(tmp_path)), "--no-report", "--plugin", str(folder))
+def refused(done: subprocess.CompletedProcess[str], folder: Path, what: str) -> None:
+    """Check that the command ended with the one line on a broken plug-in that is named."""
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
-    assert done.stderr.startswith(f"analyze: plug-in {folder.name} ({folder}): ")
+    assert done.stderr.startswith(f"analyze: plug-in {slug(what)} ({folder / slug(what)}): ")
     assert line_of(what) in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["a colour that is code", "unknown change", "it raises", "it fails later"])
+def test_a_broken_plugin_that_is_named_is_one_line(what: str, tmp_path: Path) -> None:
+    folder = broken(tmp_path, what)
+    refused(run("-m", "trace_analyzer", str(trace(tmp_path)), "--no-report", "--plugin", str(folder)), tmp_path, what)
 
 
 @pytest.mark.slow
@@ -221,14 +206,25 @@ def test_broken_plugins_that_are_installed_are_a_note_each(tmp_path: Path) -> No
 
 
 def test_what_is_no_plugin_is_refused(tmp_path: Path, afresh: pytest.MonkeyPatch) -> None:
-    for path, why in ((tmp_path / "nowhere", "is no folder"), (tmp_path, "holds none of kernels.toml")):
+    for paths, why in (
+        ([str(tmp_path / "nowhere")], "is no folder"),
+        ([str(tmp_path)], "holds none of kernels.toml"),
+        ([f"a{os.pathsep}b"], "separates folders"),
+        (["none", str(SAMPLE)], "switches all plug-ins off"),
+    ):
         with pytest.raises(errors.UsageError, match=why):
-            plugins.add([str(path)])
+            plugins.add(paths)
         assert plugins.ENVIRONMENT not in os.environ
-    with pytest.raises(errors.UsageError, match="separates folders"):
-        plugins.add([f"a{os.pathsep}b"])
-    with pytest.raises(errors.UsageError, match="switches all plug-ins off"):
-        plugins.add(["none", str(SAMPLE)])
+    assert plugins.active() == ()
+    with pytest.raises(errors.UsageError, match="made before with other plug-ins"):
+        plugins.add([str(SAMPLE)])
+    assert plugins.ENVIRONMENT not in os.environ
+
+
+def test_none_switches_all_off(afresh: pytest.MonkeyPatch) -> None:
+    afresh.setenv(plugins.ENVIRONMENT, str(SAMPLE))
+    plugins.add(["none"])
+    assert plugins.active() == ()
 
 
 def test_two_plugins_of_one_name(tmp_path: Path, afresh: pytest.MonkeyPatch) -> None:
@@ -271,19 +267,6 @@ def test_installed_ones_are_listed_without_importing_them(tmp_path: Path, afresh
     assert plugins.modules("advice")
     assert plugins.modules("analyses") == ()
     assert plugins.problems() == (f"plug-in lazy ({package}): analyses.py: AssertionError: imported",)
-
-
-def test_none_switches_all_off(tmp_path: Path, afresh: pytest.MonkeyPatch) -> None:
-    afresh.setenv(plugins.ENVIRONMENT, str(SAMPLE))
-    plugins.add(["none"])
-    assert plugins.active() == ()
-
-
-def test_plugins_are_settled_once(afresh: pytest.MonkeyPatch) -> None:
-    assert plugins.active() == ()
-    with pytest.raises(errors.UsageError, match="made before with other plug-ins"):
-        plugins.add([str(SAMPLE)])
-    assert plugins.ENVIRONMENT not in os.environ
 
 
 def test_help_loads_no_plugin_and_nothing_heavy() -> None:
@@ -359,42 +342,37 @@ def inserted(path: Path, place: str, text: str, *, after: bool = False) -> None:
     path.write_text(whole.replace(place, place + text if after else text + place, 1), encoding="utf-8")
 
 
+def save_each_step(length: int) -> bytes:
+    """Return four steps of this length that launch at their end, and save weights for 60 ms where they are long enough."""
+    events: list[Any] = []
+    for step, at in enumerate(range(0, 4 * length, length)):
+        events.append(annotation(f"ProfilerStep#{step}", at, length))
+        events += [python("torch/serialization.py(944): save", at + 10, 60_000)] * (length > 60_000)
+        for number, called in enumerate(range(at + length - 35_000, at + length - 15_000, 1_000), 20 * step + 1):
+            events.append(launched("toylib_map_f32", called, called + 5_000, 1_000, number))
+    return trace_bytes(events, deviceProperties=[TOY])
+
+
 @pytest.fixture(scope="module")
 def added(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Return all added on a trace with the additions, made by a copy of the package that has them."""
     folder = tmp_path_factory.mktemp("additions")
     copy = folder / "trace_analyzer"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "*.c"))
-    catalog = copy / "catalog"
-    for file, table, row in (
-        ("devices.toml", "device", DEVICE),
-        ("kernels.toml", "rule", KERNEL_RULE),
-        ("host_work.toml", "rules", HOST_WORK),
-    ):
-        inserted(catalog / file, f"\n{table} = [", row, after=True)
-    (catalog / "advice" / "background-saving.md").write_text(FIX, encoding="utf-8")
-    inserted(copy / "vocabulary.py", '    part("garbage-collection"', CAUSE)
+    (copy / "catalog" / "advice" / "background-saving.md").write_text(FIX, encoding="utf-8")
     (copy / "analyses" / "busy_threads.py").write_text(ANALYSIS, encoding="utf-8")
+    inserted(copy / "catalog" / "devices.toml", "\ndevice = [", DEVICE, after=True)
+    inserted(copy / "catalog" / "kernels.toml", "\nrule = [", KERNEL_RULE, after=True)
+    inserted(copy / "catalog" / "host_work.toml", "\nrules = [", HOST_WORK, after=True)
+    inserted(copy / "vocabulary.py", '    part("garbage-collection"', CAUSE)
     inserted(copy / "analyses" / "registry.py", '"host_costs", "compiled"', '"busy_threads", ')
     inserted(copy / "advice" / "overhead.py", "def earlier_work(", FIX_RULE)
     inserted(
         copy / "advice" / "rules.py", '    "earlier-work":', '    "background-saving": overhead.background_saving,\n'
     )
-    for name, length in (("trace.json", 100_000), ("without.json", 40_000)):
-        events = [
-            [
-                annotation(f"ProfilerStep#{step}", length * step, length),
-                *([python("torch/serialization.py(944): save", length * step + 10, 60_000)] if length > 60_000 else []),
-                *(
-                    launched("toylib_map_f32", at, at + 5_000, 1_000, 20 * step + number + 1)
-                    for number in range(20)
-                    for at in (length * (step + 1) - 35_000 + 1_000 * number,)
-                ),
-            ]
-            for step in range(4)
-        ]
-        (folder / name).write_bytes(trace_bytes(events, deviceProperties=[TOY]))
-    paths = (folder / name for name in ("trace.json", "page.html", "without.json"))
+    paths = [folder / name for name in ("trace.json", "page.html", "without.json")]
+    paths[0].write_bytes(save_each_step(100_000))
+    paths[2].write_bytes(save_each_step(40_000))
     done = run_python(ADDING, *paths, cwd=folder, env=None)
     assert done.returncode == 0, done.stderr
     made = json.loads(done.stdout)
@@ -403,10 +381,17 @@ def added(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.slow
-def test_a_device_is_one_row_of_the_catalogue_and_a_kernel_rule_decides_the_bucket(added: Any) -> None:
-    assert [device["name"] for device in added["json"]["trace"]["devices"]] == ["Toy 1"]
-    assert not [note for note in added["json"]["notes"] if "catalogue" in note["message"]]
-    assert [bucket["bucket"] for bucket in added["json"]["devices"][0]["buckets"]] == ["softmax"]
+def test_a_device_and_a_kernel_rule_are_a_row_an_analysis_and_a_fix_their_file_and_their_line(added: Any) -> None:
+    document = added["json"]
+    assert [device["name"] for device in document["trace"]["devices"]] == ["Toy 1"]
+    assert not [note for note in document["notes"] if "catalogue" in note["message"]]
+    assert [bucket["bucket"] for bucket in document["devices"][0]["buckets"]] == ["softmax"]
+    assert document["busy_threads"] == [{"thread_id": 0, "launch_count": 80}]
+    advice = {item["id"]: item for item in document["advice"]}
+    assert advice["background-saving"]["saves_ns_at_most"] == 3 * 60_000_000  # of three steady steps
+    for output in ("text", "markdown", "page"):
+        assert "Threads that launch" in added[output], output
+        assert "Save weights in the background" in added[output], output
 
 
 @pytest.mark.slow
@@ -426,18 +411,3 @@ def test_replay_debiasing_and_promises_take_a_cause_from_its_entry(added: Any) -
     assert "saving" in added["slowed"]
     assert "saving weights" in added["compared"].lower()
     assert added["targets"] == [["saving"], []]
-
-
-@pytest.mark.slow
-def test_an_analysis_is_its_file_and_its_place_in_the_registry(added: Any) -> None:
-    assert added["json"]["busy_threads"] == [{"thread_id": 0, "launch_count": 80}]
-    for output in ("text", "markdown", "page"):
-        assert "Threads that launch" in added[output], output
-
-
-@pytest.mark.slow
-def test_a_fix_is_its_entry_and_its_rule(added: Any) -> None:
-    advice = {item["id"]: item for item in added["json"]["advice"]}
-    assert advice["background-saving"]["saves_ns_at_most"] == 3 * 60_000_000  # of three steady steps
-    for output in ("text", "markdown", "page"):
-        assert "Save weights in the background" in added[output], output
