@@ -7,8 +7,6 @@ from kineto import A100, analysed, annotation, call, copy, kernel, launched, op,
 from trace_analyzer.advice import RULES
 
 BUSY = test_advice.in_a_row(test_advice.GEMM)
-FLASH = "void flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4> >(Flash_fwd_params)"
-HALF_WIDE = test_advice.WIDE.replace("<float>", "<c10::Half>")
 
 
 def pinned() -> list[object]:
@@ -42,30 +40,30 @@ APPLIED: dict[str, list[object]] = {
     "pinned-memory": pinned(),
     "cpu-operators": [BUSY, op("aten::sort", 300, 1_100)],
     "cpu-preparation": [BUSY, op("aten::randn", 300, 1_100)],
-    "attention-kernel": test_advice.eager([("_scaled_dot_product_flash_attention", [[8, 16, 1000, 64]] * 3, "c10::Half", 90, FLASH)] * 12),
+    "attention-kernel": test_advice.eager([("_scaled_dot_product_flash_attention", [[8, 16, 1000, 64]] * 3, "c10::Half", 90, test_advice.FLASH)] * 12),
     "fusion": test_advice.in_a_row("triton_poi_fused_add_mul_0"),
     "channels-last": test_advice.in_a_row("sm80_xmma_fprop_implicit_gemm_f16f16_nhwckrsc_nhwc"),
-    "fewer-bytes": test_advice.in_a_row(HALF_WIDE),
+    "fewer-bytes": test_advice.in_a_row(test_advice.WIDE.replace("<float>", "<c10::Half>")),
     "casts": test_advice.in_a_row("triton_poi_fused__to_copy_add_0"),
     "compiled-copies": [op("Torch-Compiled Region: 0/0", 0, 600), test_advice.in_a_row("triton_poi_fused_add_0")],
     "device-copies": [BUSY, [copy("PtoP (Device -> Device)", 410 + 100 * n, 80, stream=20) for n in range(11)]],
     "custom-kernels": BUSY,
-    "skinny-matmuls": test_advice.eager([("mm", test_advice.SQUARE, "c10::Half", 441, test_advice.GEMM)] * 12),
+    "skinny-matmuls": test_advice.matmuls(441),
     "tensor-cores": test_advice.in_a_row("volta_fp16_s884gemm_fp16_128x64_ldg8_f2f_nn"),
     "tf32": test_advice.in_a_row("ampere_tf32_s1688gemm_tf32_128x64_nn"),
     "padding": test_advice.in_a_row(f"cutlass_80_tensorop_{test_advice.GEMM}_align8"),
     "low-precision": test_advice.in_a_row("sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n_tilesize128x128x128"),
-    "inefficient-kernels": test_advice.eager([("mm", test_advice.SQUARE, "c10::Half", 500, test_advice.GEMM)] * 12),
-    "few-tiles": test_advice.eager([("mm", test_advice.SQUARE, "c10::Half", 500, test_advice.GEMM)] * 12),
-    "max-autotune": test_advice.eager([("mm", test_advice.SQUARE, "c10::Half", 441, test_advice.GEMM)] * 12),
-    "recompute-less": test_advice.eager([("mm", test_advice.SQUARE, "c10::Half", 441, test_advice.GEMM)] * 12),
+    "inefficient-kernels": test_advice.matmuls(500),
+    "few-tiles": test_advice.matmuls(500),
+    "max-autotune": test_advice.matmuls(441),
+    "recompute-less": test_advice.matmuls(441),
     "less-work": test_advice.in_a_row(test_advice.ADD),
-    "overlap": [test_advice.in_a_row(test_advice.GEMM), [kernel(test_advice.NCCL, 410 + 100 * n, 80, stream=20) for n in range(11)]],
+    "overlap": [BUSY, [kernel(test_advice.NCCL, 410 + 100 * n, 80, stream=20) for n in range(11)]],
     "gradient-buckets": test_advice.messages(20_000_000),
     "transport": test_advice.messages(4_000_000, 200, 2_000, 200),
-    "copies": [test_advice.in_a_row(test_advice.GEMM), [copy("HtoD (Pinned -> Device)", 410 + 100 * n, 80, stream=20, bytes=1 << 20) for n in range(11)]],
-    "peer-copies": [test_advice.in_a_row(test_advice.GEMM), [copy("PtoP (Device -> Device)", 410 + 100 * n, 80, stream=20, bytes=1 << 20) for n in range(11)]],
-    "small-copies": [test_advice.in_a_row(test_advice.GEMM), [copy("HtoD (Pinned -> Device)", 410 + 100 * n, 2, stream=20, bytes=1_000) for n in range(11)]],
+    "copies": [BUSY, [copy("HtoD (Pinned -> Device)", 410 + 100 * n, 80, stream=20, bytes=1 << 20) for n in range(11)]],
+    "peer-copies": [BUSY, [copy("PtoP (Device -> Device)", 410 + 100 * n, 80, stream=20, bytes=1 << 20) for n in range(11)]],
+    "small-copies": [BUSY, [copy("HtoD (Pinned -> Device)", 410 + 100 * n, 2, stream=20, bytes=1_000) for n in range(11)]],
     "dependencies": BUSY,
 }  # fmt: skip
 
@@ -79,7 +77,7 @@ def test_every_fix_has_a_program_that_has_it() -> None:
 def test_what_a_program_has_already_is_not_advised(fix: str) -> None:
     report = analysed(APPLIED[fix], devices=[test_advice.ON.get(fix, A100)])
     assert report.verdict.status == "ok"
-    assert fix not in [item.id for item in report.advice]
+    assert fix not in test_advice.ids(report)
 
 
 @pytest.mark.slow
@@ -94,21 +92,17 @@ def test_what_a_program_has_already_is_not_advised(fix: str) -> None:
 )  # fmt: skip
 def test_autocast_is_no_advice_under_autocast(work: list[object], asks: bool) -> None:
     products = [kernel("volta_sgemm_128x64_tn", 4_000 + 100 * n, 100) for n in range(12)]
-    advice = [item.id for item in analysed(work, products, devices=[test_advice.V100]).advice]
+    advice = test_advice.ids(analysed(work, products, devices=[test_advice.V100]))
     assert ("tensor-cores" in advice) == asks
     assert "less-work" not in advice or advice == ["less-work"]
 
 
 @pytest.mark.slow
 def test_nothing_known_to_gain_is_reported_alone() -> None:
-    report = analysed(test_advice.eager([("mm", test_advice.SQUARE, "c10::Half", 445, test_advice.GEMM)] * 12))
-    assert [item.title for item in report.advice] == ["Nothing known to gain: kernels reach 99 % of the roof"]
-    assert "less-work" not in [
-        item.id
-        for item in analysed(
-            test_advice.eager([("mm", test_advice.SQUARE, "c10::Half", 800, test_advice.GEMM)] * 12)
-        ).advice
+    assert [item.title for item in analysed(test_advice.matmuls(445)).advice] == [
+        "Nothing known to gain: kernels reach 99 % of the roof"
     ]
+    assert "less-work" not in test_advice.ids(analysed(test_advice.matmuls(800)))
 
 
 def test_one_time_work_that_fills_the_recording_is_advised_once() -> None:
@@ -117,27 +111,22 @@ def test_one_time_work_that_fills_the_recording_is_advised_once() -> None:
         python("torch/_dynamo/convert_frame.py(1): _compile", 100, 20_000),
     ]
     steps = [launched(test_advice.GEMM, 21_000 + 100 * n, 21_010 + 100 * n, 90, n + 10) for n in range(12)]
-    report = analysed(compiled, steps, step="all")
-    ids = [item.id for item in report.advice]
-    assert "warm-up" in ids
-    assert "recompilation" not in ids
+    advice = test_advice.ids(analysed(compiled, steps, step="all"))
+    assert ("warm-up" in advice, "recompilation" in advice) == (True, False)
 
 
 def test_padding_leaves_attention_to_its_own_fix() -> None:
     odd = [
-        (name, dims, kind, us, f"cutlass_{test_advice.GEMM}_align1" if name == "bmm" else does)
-        for name, dims, kind, us, does in test_advice.attention(6)
+        (name, *rest, f"cutlass_{test_advice.GEMM}_align1" if name == "bmm" else does)
+        for name, *rest, does in test_advice.attention(6)
     ]
-    advice = [item.id for item in analysed(test_advice.eager(odd)).advice]
-    assert "attention-kernel" in advice
-    assert "padding" not in advice
+    advice = test_advice.ids(analysed(test_advice.eager(odd)))
+    assert ("attention-kernel" in advice, "padding" in advice) == (True, False)
 
 
 def test_cache_reading_is_no_custom_kernel() -> None:
-    assert "custom-kernels" not in [
-        item.id
-        for item in analysed(test_advice.replayed("void vllm::paged_attention_v2_kernel<float, 128>(float*)")).advice
-    ]
+    reading = test_advice.replayed("void vllm::paged_attention_v2_kernel<float, 128>(float*)")
+    assert "custom-kernels" not in test_advice.ids(analysed(reading))
 
 
 @pytest.mark.slow
@@ -146,7 +135,6 @@ def test_cache_reading_is_no_custom_kernel() -> None:
     [("void gemv2T_kernel_val<int, float>(x)", True), ("void gemv2T_kernel_val<mxfp4, float>(x)", False)],
 )
 def test_weights_of_four_bits_are_not_to_have_fewer(name: str, asks: bool) -> None:
-    (item,) = (item for item in analysed(test_advice.replayed(name)).advice if item.id == "skinny-matmuls")
-    assert ("fewer bits" in item.title) == asks
-    assert ("quantize_" in item.code) == asks
+    item = test_advice.advised("skinny-matmuls", test_advice.replayed(name))
+    assert ("fewer bits" in item.title) == ("quantize_" in item.code) == asks
     assert "more sequences" in item.code

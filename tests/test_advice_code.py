@@ -9,7 +9,24 @@ from typing import Any
 
 import pytest
 from kineto import A100, analysed, annotation, call, copy, kernel, launched, op, python, trace_bytes
-from test_advice import ADD, CASES, GEMM, LOADS, ON, V100, VALUES, first_uses, iterations, moved, optimizer
+from test_advice import (
+    CASES,
+    GEMM,
+    LOADS,
+    ON,
+    V100,
+    VALUES,
+    advised,
+    attention,
+    eager,
+    first_uses,
+    in_a_row,
+    iterations,
+    memory_bound,
+    moved,
+    optimizer,
+    saved,
+)
 
 from trace_analyzer.catalog.event_names import code_rules
 from trace_analyzer.catalog.fixes import (
@@ -130,21 +147,60 @@ def test_names_and_options_are_those_of_pytorch(code: str) -> None:
                 assert takes_all or options <= set(parameters), (name, options)
 
 
-def code_of(fix: str, *events: object, devices: tuple[dict[str, Any], ...] = (A100,)) -> str:
-    report = analysed(*events, devices=list(devices))
-    return next(item.code for item in report.advice if item.id == fix)
+def waiting_for_copies(direction: str, around: str = "aten::to") -> list[object]:
+    """Build kernels, each with a copy after it that the CPU waits for within an operator."""
+    return [
+        [launched(GEMM, t, t + 10, 300, 2 * n + 1), op(around, t + 14, 325), op("aten::copy_", t + 15, 320),
+         call("cudaMemcpyAsync", t + 16, 300, correlation=2 * n + 2), call("cudaStreamSynchronize", t + 317, 8),
+         copy(direction, t + 312, 3, correlation=2 * n + 2)]
+        for n, t in enumerate(range(0, 6_000, 500))
+    ]  # fmt: skip
+
+
+LATE = iterations(lambda t: op("aten::mm", t, 850))
+SCRIPT = op("fallback_function", 0, 1)
+ATTENTION = eager(attention(6))
+HALVES = [in_a_row("ampere_bf16_s16816gemm_bf16_128x64"), [op("aten::mm", 20 * n, 10) for n in range(12)]]
 
 
 @pytest.mark.parametrize(
-    ("name", "code"),
+    ("fix", "events", "code", "lacks"),
     [
-        ("SGD", "optimizer = torch.optim.SGD(model.parameters(), **options, fused=True)"),
-        ("RMSprop", "optimizer = torch.optim.RMSprop(model.parameters(), **options, foreach=True)"),
-        ("Muon", "# torch.optim has no fused or foreach form of Muon"),
+        # The optimizer is that of the trace.
+        ("fused-optimizer", optimizer("aten::addcdiv_", "Optimizer.step#SGD.step"), "optimizer = torch.optim.SGD(model.parameters(), **options, fused=True)", "RMS"),
+        ("fused-optimizer", optimizer("aten::addcdiv_", "Optimizer.step#RMSprop.step"), "optimizer = torch.optim.RMSprop(model.parameters(), **options, foreach=True)", "SGD"),
+        ("fused-optimizer", optimizer("aten::addcdiv_", "Optimizer.step#Muon.step"), "# torch.optim has no fused or foreach form of Muon", "optimizer ="),
+        # A tensor that the CPU makes is made on the device; data that no DataLoader loads is fetched ahead.
+        ("cpu-operators", iterations(lambda t: op("aten::arange", t, 4_800), period=5_000), 'x = torch.arange(..., device="cuda")', ".to("),
+        ("data-loading", iterations(lambda t: annotation("get_batch", t, 850)), "pool.submit(next, batches)", "num_workers"),
+        # Copies have the code of their direction.
+        ("small-copies", moved("DtoH (Device -> Pinned)", 1_000), "values = torch.stack", "torch.cat"),
+        ("small-copies", moved("HtoD (Pinned -> Device)", 1_000), "packed = torch.cat", "torch.stack"),
+        ("synchronization", waiting_for_copies("DtoH (Device -> Pageable)"), "host.copy_(x, non_blocking=True)", "pin_memory()"),
+        ("synchronization", waiting_for_copies("HtoD (Pageable -> Device)"), "x = x.pin_memory().to(", "host.copy_("),
+        ("synchronization", waiting_for_copies("HtoD (Pageable -> Device)", "aten::index"), 'index.to("cuda")', "torch.where"),
+        ("synchronization", waiting_for_copies("DtoH (Device -> Pageable)", "aten::index"), "torch.where", "index.to("),
+        # TorchScript is warmed up three times, and replaced before anything compiles.
+        ("warm-up", [first_uses(same=False), SCRIPT], "for _ in range(3)", "torch.jit"),
+        ("cuda-graphs", [LATE, SCRIPT], "# of the module itself, instead of torch.jit.script\n", "_inductor"),
+        # Compiled programs get options of their compiler; where Triton compiles alone, dynamic shapes of Dynamo do not help.
+        ("cuda-graphs", LATE, "torch.compile(model", "_inductor"),
+        ("cuda-graphs", [LATE, REGION], "torch._inductor.config.triton.cudagraphs = True", "torch.compile("),
+        ("fusion", [memory_bound(7), REGION], "", "torch.compile"),
+        ("recompilation", iterations(lambda t: python("triton/compiler/compiler.py(226): compile", t, 850)), "Triton", "_dynamo"),
+        # Attention of a module fuses when nobody wants its weights.
+        ("attention-kernel", [python("nn.Module: MultiheadAttention_0", 0, 900), ATTENTION], "need_weights=False", "nothing"),
+        ("attention-kernel", [python("nn.Module: SelfAttention_0", 0, 900), ATTENTION], "F.scaled_dot_product_attention", "need_weights"),
+        # Weights are quantized only after training; engines name their steps where no frame or kernel of theirs was recorded.
+        ("low-precision", [HALVES], "quantize_(model", "--quantization"),
+        ("low-precision", [HALVES, op("autograd::engine::evaluate_function: MmBackward0", 300, 50)], "torchao.float8.convert_to_float8_training", "quantize_("),
+        ("low-precision", [HALVES, python("vllm/v1/worker/gpu_model_runner.py(2100): execute_model", 0, 1_900)], "--quantization fp8", "quantize_("),
     ],
-)
-def test_the_optimizer_is_that_of_the_trace(name: str, code: str) -> None:
-    assert code_of("fused-optimizer", optimizer("aten::addcdiv_", f"Optimizer.step#{name}.step")).startswith(code)
+)  # fmt: skip
+def test_code_is_for_what_the_program_does(fix: str, events: list[object], code: str, lacks: str) -> None:
+    written = advised(fix, events, devices=[ON.get(fix, A100)]).code
+    assert code in written
+    assert lacks not in written
 
 
 def test_an_optimizer_that_is_compiled_is_fused() -> None:
@@ -152,7 +208,18 @@ def test_an_optimizer_that_is_compiled_is_fused() -> None:
     assert "fused-optimizer" not in [item.id for item in analysed(work).advice]
 
 
-ROWS = [8, 16, 1000, 64]
+def attending(backend: str, rows: list[int], rest: list[str], dtype: str, us: int) -> list[object]:
+    """Build calls of fused attention, their kernels one after the other."""
+    inputs = {
+        "Input Dims": [rows] * 3 + [[]] * len(rest),
+        "Input type": [dtype] * 3 + ["Scalar" if value else "" for value in rest],
+        "Concrete Inputs": ["", "", "", *rest],
+    }
+    return [
+        [op(f"aten::_scaled_dot_product_{backend}_attention", 20 * n, 15, **inputs),
+         launched("fmha_forward", 20 * n + 5, 1_000 + us * n, us, n + 1, grid=[5_000, 1, 1])]
+        for n in range(12)
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -166,27 +233,14 @@ ROWS = [8, 16, 1000, 64]
 def test_attention_gets_a_backend_for_its_type_and_device(
     backend: str, rest: list[str], dtype: str, device: dict[str, Any], code: str
 ) -> None:
-    inputs = {
-        "Input Dims": [ROWS] * 3 + [[]] * len(rest),
-        "Input type": [dtype] * 3 + ["Scalar" if value else "" for value in rest],
-        "Concrete Inputs": ["", "", "", *rest],
-    }
-    work = [
-        [op(f"aten::_scaled_dot_product_{backend}_attention", 20 * n, 15, **inputs),
-         launched("fmha_forward", 20 * n + 5, 1_000 + 9_000 * n, 9_000, n + 1, grid=[5_000, 1, 1])]
-        for n in range(12)
-    ]  # fmt: skip
+    work = attending(backend, [8, 16, 1000, 64], rest, dtype, 9_000)
     codes = "\n".join(item.code for item in analysed(work, devices=[device]).advice)
     assert code in codes
     assert ("sdpa_kernel" in codes) == (code == "CUDNN_ATTENTION")
 
 
 def test_attention_below_its_peak_is_called_so_and_gets_another_backend() -> None:
-    inputs = {"Input Dims": [[8, 16, 4096, 64]] * 3 + [[]] * 2, "Input type": ["c10::Half"] * 3 + ["Scalar"] * 2,
-              "Concrete Inputs": ["", "", "", "0.", "False"]}  # fmt: skip
-    work = [[op("aten::_scaled_dot_product_flash_attention", 20 * n, 15, **inputs),
-             launched("fmha_forward", 20 * n + 5, 1_000 + 5_000 * n, 5_000, n + 1, grid=[5_000, 1, 1])] for n in range(12)]  # fmt: skip
-    item = next(item for item in analysed(work).advice if item.id == "max-autotune")
+    item = advised("max-autotune", attending("flash", [8, 16, 4096, 64], ["0.", "False"], "c10::Half", 5_000))
     assert item.title == "Bring attention closer to the peak"
     assert item.code.startswith("with sdpa_kernel(SDPBackend.CUDNN_ATTENTION)")
 
@@ -208,14 +262,9 @@ def test_kernels_far_below_the_roof_are_findings_by_name(
     time = flop / 312e12 * 1e6 / (percent / 100)
     types = ["c10::BFloat16"] * 2 + ["c10::BFloat16" if len(inputs) > 4 else "float"] + ["float", "int"]
     args = {"Input Dims": inputs, "Input type": types[: len(inputs)]}
-    work = [
-        [
-            op(operator, 20 * n, 15, **args),
-            launched(name, 20 * n + 5, 1_000 + time * n, time, n + 1, grid=[5_000, 1, 1]),
-        ]
-        for n in range(12)
-    ]
-    (item,) = (item for item in analysed(work).advice if item.id == "inefficient-kernels")
+    work = [[op(operator, 20 * n, 15, **args), launched(name, 20 * n + 5, 1_000 + time * n, time, n + 1, grid=[5_000, 1, 1])]
+            for n in range(12)]  # fmt: skip
+    item = advised("inefficient-kernels", work)
     assert f"{name} reaches {percent:g} % of the roof" in item.why
     assert code in item.code
 
@@ -241,48 +290,20 @@ def test_a_matmul_of_unknown_work_is_compared_with_the_library_s(operator: str |
     assert "torch.matmul(a, b)" not in codes.get("less-work", "")
 
 
-def test_a_tensor_that_the_cpu_makes_is_made_on_the_device() -> None:
-    code = code_of("cpu-operators", iterations(lambda t: op("aten::arange", t, 4_800), period=5_000))
-    assert code.startswith('x = torch.arange(..., device="cuda")')
-    assert ".to(" not in code
-
-
-def results(operator: str) -> list[object]:
-    """Build kernels, each with a copy to the host after it whose call lasts as long as the device idles."""
-    return [
-        [launched(GEMM, t, t + 10, 100, 2 * n + 1), op(operator, t + 15, 400),
-         call("cudaMemcpyAsync", t + 16, 390, correlation=2 * n + 2),
-         copy("DtoH (Device -> Pageable)", t + 395, 2, correlation=2 * n + 2)]
-        for n, t in enumerate(range(0, 6_000, 500))
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("operator", "code"), [("aten::nonzero", "torch.where"), ("aten::item", "loss.detach()"), ("aten::copy_", "")]
 )
 def test_a_copy_of_what_an_operator_waits_for_is_no_pageable_memory(operator: str, code: str) -> None:
-    items = {item.id: item.code for item in analysed(results(operator)).advice}
+    """A copy to the host follows each kernel; its call lasts as long as the device idles."""
+    work = [
+        [launched(GEMM, t, t + 10, 100, 2 * n + 1), op(operator, t + 15, 400), call("cudaMemcpyAsync", t + 16, 390, correlation=2 * n + 2),
+         copy("DtoH (Device -> Pageable)", t + 395, 2, correlation=2 * n + 2)]
+        for n, t in enumerate(range(0, 6_000, 500))
+    ]  # fmt: skip
+    items = {item.id: item.code for item in analysed(work).advice}
     assert ("pinned-memory" in items) == (not code)
     assert items.get("pinned-memory", "host.copy_(").startswith("host.copy_("), "what goes to the host"
     assert not code or code in items["synchronization"]
-
-
-def test_a_wait_for_a_copy_has_code_for_its_direction() -> None:
-    def work(direction: str, around: str = "aten::to") -> list[object]:
-        return [
-            [launched(GEMM, t, t + 10, 300, 2 * n + 1), op(around, t + 14, 325), op("aten::copy_", t + 15, 320),
-             call("cudaMemcpyAsync", t + 16, 300, correlation=2 * n + 2), call("cudaStreamSynchronize", t + 317, 8),
-             copy(direction, t + 312, 3, correlation=2 * n + 2)]
-            for n, t in enumerate(range(0, 6_000, 500))
-        ]  # fmt: skip
-
-    assert code_of("synchronization", work("DtoH (Device -> Pageable)")).startswith("host.copy_(x, non_blocking=True)")
-    assert code_of("synchronization", work("HtoD (Pageable -> Device)")).startswith("x = x.pin_memory().to(")
-    for direction, says in (
-        ("HtoD (Pageable -> Device)", 'index.to("cuda")'),
-        ("DtoH (Device -> Pageable)", "torch.where"),
-    ):
-        assert says in code_of("synchronization", work(direction, "aten::index"))
 
 
 def test_a_pipeline_that_splits_its_inputs_gets_one_worker_and_its_estimate() -> None:
@@ -293,54 +314,12 @@ def test_a_pipeline_that_splits_its_inputs_gets_one_worker_and_its_estimate() ->
     assert first.predicted.low_ns >= 800_000, "one worker loads for 850 us a step; six reach the floor"
 
 
-def test_data_that_no_dataloader_loads_is_fetched_ahead() -> None:
-    code = code_of("data-loading", iterations(lambda t: annotation("get_batch", t, 850)))
-    assert "pool.submit(next, batches)" in code
-    assert "num_workers" not in code
-
-
-@pytest.mark.parametrize(
-    ("direction", "code"), [("DtoH (Device -> Pinned)", "torch.stack"), ("HtoD (Pinned -> Device)", "torch.cat")]
-)
-def test_small_copies_are_merged_in_their_direction(direction: str, code: str) -> None:
-    assert code_of("small-copies", moved(direction, 1_000)).startswith(
-        ("values = " if "stack" in code else "packed = ") + code
-    )
-
-
-def test_copies_of_pageable_memory_have_a_bound_without_any_kernel() -> None:
+@pytest.mark.parametrize(("memory", "asks"), [("Pageable", True), ("Pinned", False)])
+def test_copies_of_pageable_memory_have_a_bound_without_any_kernel(memory: str, asks: bool) -> None:
     """Of 20 ms, 1.33 ms are what 1.75 MB a copy take over PCIe 4.0 (31.5 GB/s)."""
-    copies = [copy("HtoD (Pageable -> Device)", 1_000 * n, 1_000, bytes=2_100_000) for n in range(20)]
-    (item,) = analysed(copies).advice
-    assert item.id == "pinned-memory"
-    assert item.saves_ns_at_most == pytest.approx(20 * (1_000_000 - 2_100_000 / 31.5), rel=0.01)
-    pinned = [copy("HtoD (Pinned -> Device)", 1_000 * n, 1_000, bytes=2_100_000) for n in range(20)]
-    assert analysed(pinned).advice == ()
-
-
-def test_torchscript_is_warmed_up_three_times() -> None:
-    assert code_of("warm-up", first_uses(same=False), op("fallback_function", 0, 1)).startswith("for _ in range(3)")
-
-
-def test_torchscript_is_replaced_before_anything_compiles() -> None:
-    late = iterations(lambda t: op("aten::mm", t, 850))
-    scripted = code_of("cuda-graphs", late, op("fallback_function", 0, 1))
-    assert scripted.splitlines()[0].endswith("# of the module itself, instead of torch.jit.script")
-
-
-def test_where_triton_compiles_alone_no_dynamic_shapes_of_dynamo_help() -> None:
-    code = code_of("recompilation", iterations(lambda t: python("triton/compiler/compiler.py(226): compile", t, 850)))
-    assert "Triton" in code
-    assert "_dynamo" not in code
-
-
-def test_compiled_programs_get_options_of_their_compiler() -> None:
-    late = iterations(lambda t: op("aten::mm", t, 850))
-    assert "torch.compile(model" in code_of("cuda-graphs", late)
-    assert code_of("cuda-graphs", late, REGION).startswith("torch._inductor.config.triton.cudagraphs = True")
-    assert "torch.compile" not in code_of(
-        "fusion", [kernel(ADD, 30 * n, 30, grid=[500, 1, 1]) for n in range(40)], REGION
-    )
+    copies = [copy(f"HtoD ({memory} -> Device)", 1_000 * n, 1_000, bytes=2_100_000) for n in range(20)]
+    saves = pytest.approx(20 * (1_000_000 - 2_100_000 / 31.5), rel=0.01)
+    assert saved(analysed(copies)) == ({"pinned-memory": saves} if asks else {})
 
 
 def test_every_case_of_code_can_be_reached() -> None:
