@@ -157,11 +157,6 @@ def test_a_blocking_call_is_to_blame_for_as_long_as_it_waited(events: list[Event
     assert host_time(*events) == expected
 
 
-def test_a_blocking_call_never_takes_more_than_the_host_time() -> None:
-    soon = launched("b", 24, 40, 10, 2, takes=2)
-    assert idle(A, soon, call("cudaDeviceSynchronize", 6, 16)) == "20 synchronization 24 launch-latency 40"
-
-
 def test_a_copy_call_that_outlasts_its_copy_blocks() -> None:
     """Check a call [30, 60) with its copy [40, 45): it waits 5 us for the device, then 10 us more for itself."""
 
@@ -240,11 +235,6 @@ def test_unlinked_work_is_not_known_to_be_queued() -> None:
     assert idle(A, B, kernel("c", 200, 5, stream=9)).startswith("20 host-unknown 80 launch-latency 90 ")
 
 
-def test_graph_nodes_wait_for_each_other() -> None:
-    graph = [call("cudaGraphLaunch", 25, 5, correlation=3), *(kernel("n", t, 5, correlation=3) for t in (31, 40, 70))]
-    assert idle(A, graph) == ("20 host-unknown 25 launch-latency 30 device-gap 31 36 device-gap 40 45 unexplained 70")
-
-
 # Rule 4: the launch call
 
 
@@ -254,24 +244,6 @@ def test_a_call_out_of_all_proportion_loads_code() -> None:
     assert idle(usual, slow).endswith(" 805 host-unknown 1000 compilation 2400 launch-latency 2500")
     steady = [launched("a", 2_000 * n, 2_000 * n + 1_500, 100, n, takes=1_400) for n in (1, 2, 3)]
     assert "compilation" not in idle(steady), "in proportion"
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("cudaMallocAsync", "30 allocation 70 launch-latency 80"),
-        ("cuModuleLoadData", "30 compilation 70 launch-latency 80"),
-        ("cudaMemsetAsync", "30 launch-latency 80"),
-    ],
-)
-def test_the_call_itself_may_be_named_work(name: str, expected: str) -> None:
-    late = [call(name, 30, 40, correlation=2), memset(80, 5, correlation=2)]
-    assert idle(A, late) == f"20 host-unknown {expected}"
-
-
-def test_a_kernel_that_starts_before_its_call_returns() -> None:
-    assert idle(A, launched("b", 30, 40, 5, 2, takes=100)) == "20 host-unknown 30 launch-latency 40"
 
 
 # Rules 5 and 6: after the call
@@ -300,10 +272,6 @@ def test_a_launch_after_its_thread_s_wait_does_not_show_the_latency(thread: int,
     assert expected in idle(usual, call("cudaEventRecord", 1, 1), waits)
 
 
-def test_a_launch_that_returned_at_once_is_no_latency_for_ever() -> None:
-    assert idle(A, launched("b", 25, 500, 5, 2)) == "20 host-unknown 25 launch-latency 130 unexplained 500"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("witness", "cause"),
@@ -327,12 +295,33 @@ def test_long_device_time_is_a_wait_where_there_is_something_to_wait_for(witness
 # Rule 1: unlinked and untraced
 
 
-def test_without_a_launch_nothing_is_known() -> None:
-    assert idle(A, kernel("b", 90, 10), call("cudaDeviceSynchronize", 6, 60)) == "20 unlinked 90"
-
-
 LATE = launched("b", 15_000, 15_010, 40_000, 2000)
 """Kernel b is so long that the 15 ms before it are no half of the trace."""
+MEMSET = memset(80, 5, correlation=2)
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        # Rule 1: without a launch nothing is known; a pause is the silence itself.
+        ([kernel("b", 90, 10), call("cudaDeviceSynchronize", 6, 60)], "20 unlinked 90"),
+        ([LATE, python("f", 0, 8), op("aten::mm", 14_000, 500, tid=9)], "20 untraced 14000 host-unknown 15000 launch-latency 15010"),
+        # Rule 2: nodes of a graph wait for each other.
+        ([call("cudaGraphLaunch", 25, 5, correlation=3), [kernel("n", t, 5, correlation=3) for t in (31, 40, 70)]],
+         "20 host-unknown 25 launch-latency 30 device-gap 31 36 device-gap 40 45 unexplained 70"),
+        # Rule 3: a blocking call never takes more than the host time.
+        ([launched("b", 24, 40, 10, 2, takes=2), call("cudaDeviceSynchronize", 6, 16)], "20 synchronization 24 launch-latency 40"),
+        # Rule 4: the launch call may be named work, or still run when the kernel starts.
+        ([call("cudaMallocAsync", 30, 40, correlation=2), MEMSET], "20 host-unknown 30 allocation 70 launch-latency 80"),
+        ([call("cuModuleLoadData", 30, 40, correlation=2), MEMSET], "20 host-unknown 30 compilation 70 launch-latency 80"),
+        ([call("cudaMemsetAsync", 30, 40, correlation=2), MEMSET], "20 host-unknown 30 launch-latency 80"),
+        ([launched("b", 30, 40, 5, 2, takes=100)], "20 host-unknown 30 launch-latency 40"),
+        # Rule 5: a launch that returned at once is no latency for ever.
+        ([launched("b", 25, 500, 5, 2)], "20 host-unknown 25 launch-latency 130 unexplained 500"),
+    ],
+)  # fmt: skip
+def test_idle_time_after_kernel_a(events: list[Any], expected: str) -> None:
+    assert idle(A, *events) == expected
 
 
 @pytest.mark.sampled
@@ -352,12 +341,6 @@ LATE = launched("b", 15_000, 15_010, 40_000, 2000)
 )  # fmt: skip
 def test_a_pause_needs_evidence(evidence: list[Event], paused: bool) -> None:
     assert ("untraced" in idle(A, LATE, evidence)) is paused
-
-
-def test_a_pause_is_the_silence_itself() -> None:
-    assert idle(A, LATE, python("f", 0, 8), op("aten::mm", 14_000, 500, tid=9)) == (
-        "20 untraced 14000 host-unknown 15000 launch-latency 15010"
-    )
 
 
 @pytest.mark.parametrize(
