@@ -5,6 +5,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -16,32 +17,46 @@ HEAVY = ("torch", "polars", "bokeh", "holoviews", "pandas", "numpy")
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
+def output(*words: str | Path) -> str:
+    """Return what a program prints that ends well."""
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 def test_imports_point_one_way() -> None:
     linter = Path(sys.executable).with_name("lint-imports")
     if not linter.exists():
         pytest.skip("import-linter is not installed")
-    finished = subprocess.run([linter], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert finished.returncode == 0, finished.stdout + finished.stderr
+    output(linter)
 
 
 @pytest.mark.parametrize("module", ["trace_analyzer", "trace_analyzer.cli", "trace_analyzer.errors"])
 def test_an_import_loads_nothing_heavy(module: str) -> None:
     script = f"import sys, {module}; print(*sorted({{name.split('.')[0] for name in sys.modules}} & set({HEAVY!r})))"
-    finished = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert finished.stdout.split() == []
+    assert output(sys.executable, "-c", script).split() == []
 
 
 @pytest.mark.slow
 def test_the_public_names_exist_and_load_when_asked_for() -> None:
-    script = "import trace_analyzer as ta; print(all(getattr(ta, name) is not None for name in ta.__all__))"
-    finished = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert finished.stdout.strip() == "True"
+    output(sys.executable, "-c", "import trace_analyzer as ta; [getattr(ta, name) for name in ta.__all__]")
+
+
+@cache
+def written(path: Path) -> str:
+    """Return the text of a file, read once."""
+    return path.read_text(encoding="utf-8", errors="replace")
 
 
 @cache
 def parsed(path: Path) -> ast.Module:
     """Return the syntax tree of a module, made once."""
-    return ast.parse(path.read_text(encoding="utf-8"))
+    return ast.parse(written(path))
+
+
+def within(path: Path, folder: Path = PACKAGE) -> str:
+    """Return the name of a module relative to a folder, without its suffix."""
+    return path.relative_to(folder).with_suffix("").as_posix()
 
 
 def undocumented(path: Path) -> list[str]:
@@ -56,34 +71,22 @@ def undocumented(path: Path) -> list[str]:
 
 
 def test_everything_public_has_a_docstring() -> None:
-    names = {str(path.relative_to(PACKAGE)): undocumented(path) for path in MODULES}
-    assert {path: missing for path, missing in names.items() if missing} == {}
+    assert {within(path): names for path in MODULES if (names := undocumented(path))} == {}
 
 
+@cache
 def tracked_files() -> list[Path]:
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    git = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=False)
     return [ROOT / line for line in listed.stdout.splitlines() if (ROOT / line).is_file()]
 
 
 def test_no_file_names_a_place_of_one_machine() -> None:
-    places = tuple("/" + "/".join(parts) + "/" for parts in (("work", "shared"), ("work", "main"), ("home", "user")))
-    files = [
-        path
-        for path in tracked_files()
-        if path.suffix in {".py", ".toml", ".md", ".js", ".css", ".j2", ".json", ".yml", ".yaml", ".sh"}
-    ]
+    places = re.compile("/" + "/|/".join(("work/" + "shared", "work/" + "main", "home/" + "user")) + "/")
+    suffixes = {".py", ".toml", ".md", ".js", ".css", ".j2", ".json", ".yml", ".yaml", ".sh"}
+    files = [path for path in tracked_files() if path.suffix in suffixes]
     assert files or not (ROOT / ".git").exists()
-    assert [
-        path.name
-        for path in files
-        if any(place in path.read_text(encoding="utf-8", errors="replace") for place in places)
-    ] == []
+    assert [path.name for path in files if places.search(written(path))] == []
 
 
 GEOMETRY = (
@@ -121,70 +124,56 @@ def is_path(division: ast.BinOp) -> bool:
 def test_a_renderer_of_text_divides_and_sums_nothing() -> None:
     assert computed(ast.parse("a = b / c")) == computed(ast.parse("a = sum(b)")) == [1]
     assert computed(ast.parse('a = folder / "b" / f"{c}"')) == []
-    render = PACKAGE / "render"
+    render = {f"render/{within(path, PACKAGE / 'render')}": path for path in (PACKAGE / "render").rglob("*.py")}
+    exempt = {f"render/{name}" for name in GEOMETRY}
+    others = {within(path): path for path in MODULES if path.stem in RENDERERS}
     lines = {
-        str(path.relative_to(render).with_suffix("")): computed(parsed(path))
-        for path in render.rglob("*.py")
-        if str(path.relative_to(render).with_suffix("")) not in GEOMETRY
-    }
-    others = {
-        str(path.relative_to(PACKAGE).with_suffix("")): parsed(path) for path in MODULES if path.stem in RENDERERS
-    }
-    lines |= {
-        name: summed(module) if name in SCALED else computed(module)
-        for name, module in others.items()
-        if not name.startswith("render/")
+        name: (summed if name in SCALED else computed)(parsed(path))
+        for name, path in (render | others).items()
+        if name not in exempt
     }
     assert {name: at for name, at in lines.items() if at} == {}
-    assert all(computed(parsed(render / f"{name}.py")) for name in GEOMETRY), "an exception that nothing needs"
-    assert all(computed(others[name]) for name in SCALED), "an exception that nothing needs"
+    assert all(computed(parsed((render | others)[name])) for name in (*exempt, *SCALED)), (
+        "an exception that nothing needs"
+    )
 
 
 def test_a_document_sums_nothing_and_knows_no_layout() -> None:
     for path in (PACKAGE / "documents").rglob("*.py"):
         assert summed(parsed(path)) == [], path.name
-        assert "trace_analyzer.render" not in path.read_text(encoding="utf-8"), path.name
+        assert "trace_analyzer.render" not in written(path), path.name
 
 
 def test_what_imports_a_way_to_draw_is_a_renderer() -> None:
     drawing = re.compile(
-        r"^(import|from) (holoviews|bokeh|markupsafe|jinja2|trace_analyzer\.render\.(layout|markdown|html))\b",
-        re.MULTILINE,
+        r"(?m)^(import|from) (holoviews|bokeh|markupsafe|jinja2|trace_analyzer\.render\.(layout|markdown|html))\b"
     )
-    drawers = [path for path in MODULES if drawing.search(path.read_text(encoding="utf-8"))]
-    outside = {str(path.relative_to(PACKAGE)) for path in drawers if PACKAGE / "render" not in path.parents}
-    assert "explain/explanation.py" in outside
-    assert {name for name in outside if Path(name).stem not in RENDERERS} == set()
+    outside = {path for path in MODULES if PACKAGE / "render" not in path.parents and drawing.search(written(path))}
+    assert PACKAGE / "explain" / "explanation.py" in outside
+    assert {within(path) for path in outside if path.stem not in RENDERERS} == set()
 
 
 def test_analyses_do_not_draw_and_renderers_do_not_compute() -> None:
-    for path in (PACKAGE / "analyses").rglob("*.py"):
-        assert not any(word in path.read_text(encoding="utf-8") for word in ("bokeh", "holoviews", "print(")), path.name
-    for path in (PACKAGE / "render").rglob("*.py"):
-        assert ".group_by(" not in path.read_text(encoding="utf-8"), path.name
-    for path in MODULES:
-        assert "map_elements" not in path.read_text(encoding="utf-8"), path.name
+    for folder, words in (
+        ("analyses", ("bokeh", "holoviews", "print(")),
+        ("render", (".group_by(",)),
+        ("", ("map_elements",)),
+    ):
+        for path in (PACKAGE / folder).rglob("*.py"):
+            assert not any(word in written(path) for word in words), path.name
 
 
 def test_a_public_class_has_its_name_alone() -> None:
-    homes: dict[str, list[str]] = {}
-    for path in MODULES:
-        for node in parsed(path).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                homes.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
-    assert {name: modules for name, modules in homes.items() if len(modules) > 1} == {}
+    classes = Counter(node.name for path in MODULES for node in parsed(path).body if isinstance(node, ast.ClassDef))
+    assert [name for name, count in classes.items() if count > 1 and not name.startswith("_")] == []
 
 
 def test_docstrings_can_be_encoded() -> None:
     """CPython 3.13 refuses to compile a docstring with a lone surrogate, which an escape in a plain string can write."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    texts = {
-        f"{path.name}:{getattr(node, 'name', '')}": text
-        for path in MODULES
-        for node in ast.walk(parsed(path))
-        if isinstance(node, documented) and (text := ast.get_docstring(node, clean=False))
-    }
-    assert [place for place, text in texts.items() if re.search("[\ud800-\udfff]", text)] == []
+    nodes = [(path.name, node) for path in MODULES for node in ast.walk(parsed(path)) if isinstance(node, documented)]
+    texts = [(name, ast.get_docstring(node, clean=False) or "") for name, node in nodes]
+    assert [name for name, text in texts if re.search("[\ud800-\udfff]", text)] == []
 
 
 def leads(name: str) -> bool:
@@ -196,11 +185,8 @@ def leads(name: str) -> bool:
 
 def test_references_in_the_text_lead_to_what_they_name() -> None:
     """Check that a full name in a docstring or comment is that of a module or of something in one."""
-    names = {
-        name: str(path.relative_to(PACKAGE))
-        for path in MODULES
-        for name in re.findall(r"`(trace_analyzer(?:\.[a-zA-Z_]\w*)+)`", path.read_text(encoding="utf-8"))
-    }
+    pattern = re.compile(r"`(trace_analyzer(?:\.[a-zA-Z_]\w*)+)`")
+    names = {name: within(path) for path in MODULES for name in pattern.findall(written(path))}
     assert len(names) > 20
     assert {name: place for name, place in names.items() if not leads(name)} == {}
 
@@ -225,13 +211,11 @@ LONGEST_MODULE = 500
 
 def test_a_file_fits_a_reader() -> None:
     assets = [path for path in PACKAGE.rglob("assets/*") if path.suffix in {".js", ".css", ".j2"}]
-    lines = {
-        str(path.relative_to(PACKAGE)): path.read_text(encoding="utf-8").count("\n") for path in (*MODULES, *assets)
-    }
+    lines = {path.relative_to(PACKAGE): written(path).count("\n") for path in (*MODULES, *assets)}
     assert {path: count for path, count in lines.items() if count > LONGEST_MODULE} == {}
 
 
 def test_property_tests_run_fewer_examples_in_the_quick_tier() -> None:
     pattern = re.compile(r"max_examples=(?!examples\()")
     tests = sorted((ROOT / "tests").glob("test_*.py"))
-    assert [path.name for path in tests if pattern.search(path.read_text(encoding="utf-8"))] == ["test_architecture.py"]
+    assert [path.name for path in tests if pattern.search(written(path))] == ["test_architecture.py"]
