@@ -37,6 +37,7 @@ from trace_analyzer.replay.prediction import Replay  # noqa: E402
 from trace_analyzer.replay.recording import recording  # noqa: E402
 from trace_analyzer.replay.refusals import refusal  # noqa: E402
 from trace_analyzer.replay.weights import NotApplicable  # noqa: E402
+from trace_analyzer.replay.whatif import path_parts  # noqa: E402
 from trace_analyzer.report import Report  # noqa: E402
 
 
@@ -220,7 +221,7 @@ def cost(events: int) -> None:
     passed = time.process_time()
     replay.predict((Change("graphs"),))
     predicted = time.process_time()
-    replay.critical_path()
+    path_parts(replay)
     walked = time.process_time()
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     print(

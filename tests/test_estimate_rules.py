@@ -19,6 +19,7 @@ from trace_analyzer.replay.graph import EXECUTION, RETURN
 from trace_analyzer.replay.outcomes import Prediction
 from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.whatif import whatif
+from trace_analyzer.report import Report
 from trace_analyzer.report.verdicts import is_saving_known
 
 pytestmark = pytest.mark.slow
@@ -350,6 +351,57 @@ def test_what_nothing_explains_widens_an_interval() -> None:
     predicted = replay.predict((Change("speedup", {"target": "cpu", "factor": inf}),))
     assert replay.summary.unexplained_ratio == 0, "the CPU limits"
     assert predicted.step_ns - predicted.low_ns > 90_000, "they start late then, too, or not"
+
+
+def job(compute: int, wait: int, transfer: int = 20, *, steps: int = 8) -> Report:
+    """Analyse ten rounds a step of a matmul, what a peer is later, which nothing records, and a collective; all is queued.
+
+    Before them, kernels start at once.
+    """
+    of_round, rows = compute + wait + transfer, [launched("k", 20 * i, 20 * i + 10, 5, 900 + i) for i in range(20)]
+    for at in range(10 * steps):
+        launches, start = 400 + 12 * at, 420 + of_round * at
+        if at % 10 == 0:
+            rows.append(annotation(f"ProfilerStep#{at // 10}", launches, 119))
+        rows += [op("aten::mm", launches, 4), launched("sgemm_128x128", launches + 1, start, compute, 2 * at + 1),
+                 op("c10d::allreduce_", launches + 5, 4), launched(ALL_REDUCE, launches + 6, start + compute + wait, transfer, 2 * at + 2),
+                 call("cudaEventRecord", launches + 10, 1)]  # fmt: skip
+    return analysed(rows)
+
+
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+
+
+def test_an_estimate_holds_what_peers_make_of_it_where_they_are_awaited() -> None:
+    """Matmuls twice as fast save half of all that the ranks compute, or nothing where only this rank has them."""
+    report = job(60, 100)
+    replay, faster = Replay.of(report, 0), Change("speedup", {"target": "matmul", "factor": 2.0})
+    predicted = replay.predict((faster,))
+    for then in (job(30, 50), job(30, 130)):
+        assert predicted.low_ns <= Replay.of(then, 0).recorded_step_ns <= predicted.high_ns
+    assert not is_saving_known(replay.identity.step_ns, predicted.step_ns, predicted.low_ns, predicted.high_ns)
+    result = whatif(report)
+    assert result.critical_path[0].name == "unexplained"
+    assert result.critical_path[0].ratio == pytest.approx(100 / 180, abs=0.01)
+    assert {"graphs", "speedup"} == {
+        each.name for each in result.skipped if "nothing in the trace explains" in each.reason
+    }
+    assert report.verdict.levers == (), "of what is awaited, nobody knows which resource it needs"
+    told = whatif(report, (faster,)).summary(200)
+    assert told.startswith(
+        "What Matmul 2 times as fast would save is not known: a step may take 1 ms to 1.80 ms, now 1.80 ms."
+    )
+
+
+@pytest.mark.parametrize("target", ["communication", "c10d::allreduce_"])
+@pytest.mark.parametrize("factor", [2.0, 0.5])
+def test_a_link_may_change_nothing_where_collectives_wait_for_peers(target: str, factor: float) -> None:
+    replay = Replay.of(job(60, 0), 0)
+    link, matmuls = (Change("speedup", {"target": one, "factor": factor}) for one in (target, "matmul"))
+    now, alone, other, both = (replay.predict(changes) for changes in ((), (link,), (matmuls,), (link, matmuls)))
+    assert alone.low_ns <= now.step_ns <= alone.high_ns
+    assert (alone.step_ns < now.step_ns) is (factor > 1)
+    assert both.low_ns <= other.low_ns <= other.high_ns <= both.high_ns
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.estimates import DeviceReplay, Estimates, change_of, with_changes
 from trace_analyzer.report import Advice, Predicted, Saving, Verdict
 from trace_analyzer.report.summaries import saves_nothing
+from trace_analyzer.report.verdicts import middle_ratio
 from trace_analyzer.units import duration
 from trace_analyzer.verdict import KERNEL_REGIMES
 from trace_analyzer.vocabulary import although
@@ -241,7 +242,7 @@ def ranked_ratio(item: Advice) -> float:
     then = item.predicted
     if then is None:
         return item.saving.at_most_ratio
-    return (_saved_ratio(then.low_ns, then) + _saved_ratio(then.high_ns, then)) / 2
+    return middle_ratio(then.now_ns, then.low_ns, then.high_ns)
 
 
 def _ranked(items: Sequence[tuple[Fix, Advice]]) -> tuple[Advice, ...]:

@@ -9,7 +9,9 @@ from trace_analyzer.allocator.savings import OUTSIDE_BYTES, BatchMemory
 from trace_analyzer.catalog.calibration import Calibration
 from trace_analyzer.catalog.kernels import line_label
 from trace_analyzer.documents import Chapter, Document, Figure, Notes, PlainTable
+from trace_analyzer.replay.outcomes import only_removes
 from trace_analyzer.replay.whatif import Scenario, WhatIf
+from trace_analyzer.report.verdicts import is_saving_known
 from trace_analyzer.sections import Axis, Boxes, Chart, LineMark, Strokes
 from trace_analyzer.units import counted, duration, memory_size, number, percent, saved_between
 
@@ -148,13 +150,13 @@ def _heading(result: WhatIf) -> str:
 
 def _prediction(result: WhatIf) -> str:
     assert result.predicted is not None
-    then, saves = result.predicted, result.saves_ratio
+    then, saves, now = result.predicted, result.saves_ratio, result.step_ns or 0.0
     names = " and ".join(change.label for change in result.changes)
+    ends = f"{duration(then.low_ns)} to {duration(then.high_ns)}"
+    if only_removes(result.changes) and not is_saving_known(now, then.step_ns, then.low_ns, then.high_ns):
+        return f"What {names} would save is not known: a step may take {ends}, now {duration(now)}."
     change = f"{percent(saves)} less" if saves > 0 else f"{percent(-saves)} more" if saves < 0 else "no less"
-    return (
-        f"Estimate with {names}: {duration(result.step_ns)} → {duration(then.step_ns)} "
-        f"({duration(then.low_ns)} to {duration(then.high_ns)}), {change}."
-    )
+    return f"Estimate with {names}: {duration(now)} → {duration(then.step_ns)} ({ends}), {change}."
 
 
 def _change(saves_ratio: float) -> str:

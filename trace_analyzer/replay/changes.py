@@ -14,7 +14,16 @@ import polars as pl
 from trace_analyzer import thresholds as t
 from trace_analyzer.replay.device_edges import medians
 from trace_analyzer.replay.graph import CALL, EXECUTION, GAP, LATENCY, QUEUE, RETURN, STAGING, THREAD
-from trace_analyzer.replay.kernel_changes import LAUNCH_MEDIANS, batch, buckets, fuse, narrower, speedup, target_label
+from trace_analyzer.replay.kernel_changes import (
+    LAUNCH_MEDIANS,
+    batch,
+    buckets,
+    chosen_activities,
+    fuse,
+    narrower,
+    speedup,
+    target_label,
+)
 from trace_analyzer.replay.recording import (
     ALLOC,
     ALLOCATION,
@@ -99,6 +108,11 @@ class Change:
         return replace(self, options={**self.options, "end": end}) if self.name in ("batch", "warm") else self
 
     @property
+    def needs_links(self) -> bool:
+        """Return whether it concerns CPU work, whose effect reaches the device only through known launches."""
+        return CHANGES[self.name].host or self.options.get("target") == "cpu"
+
+    @property
     def label(self) -> str:
         """Return a short description of the change."""
         if self.options.get("factor") == inf:
@@ -106,9 +120,8 @@ class Change:
         named = {**self.options, **{k: target_label(str(v)) for k, v in self.options.items() if k == "target"}}
         if "workers" in named:
             named["workers"] = "more workers" if named["workers"] == AUTO else counted(int(named["workers"]), "worker")
-        text = CHANGES[self.name].label.format(
-            **{k: f"{v:g}" if isinstance(v, float | int) else v for k, v in named.items()}
-        )
+        shown = {k: f"{v:g}" if isinstance(v, float | int) else v for k, v in named.items()}
+        text = CHANGES[self.name].label.format(**shown)
         part = self.options.get("only", self.options.get("of"))
         return f"{text} ({part} only)" if part else text
 
@@ -174,7 +187,7 @@ def no_sync(weights: Weights, scene: Scene, options: Mapping[str, float | str]) 
     """
     returns = (_of_calls(scene, RETURN, SYNCS) | _blocking_copies(scene)) & (weights.rest <= t.UNRECORDED_NS)
     if "reach" in options:
-        activities, collective = scene.graph.recorded.activities, _collective(scene)
+        activities, collective = scene.graph.recorded.activities, scene.collective
         with_kernels = activities.track[is_any(activities.kind, (KERNEL, GRAPH_KERNEL)) & ~collective]
         own = collective | ~np.isin(activities.track, with_kernels)
         returns &= ~np.isin(scene.graph.source, scene.graph.ends[own])
@@ -353,19 +366,13 @@ def _first_launches(scene: Scene, launches: Flags) -> Ints:
     return order[first]
 
 
-def _collective(scene: Scene) -> Flags:
-    """Return which activities are collectives."""
-    group = scene.known.table.get_column("group")
-    return (group == "communication").fill_null(False).to_numpy().astype(bool)
-
-
 def overlap(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
     """Let all communication overlap with computation, a best case.
 
     A step takes at least as long as its communication; not with the option ``reach``, as nobody knows how much of it
     waits for peers.
     """
-    graph, collective = scene.graph, _collective(scene)
+    graph, collective = scene.graph, scene.collective
     if not collective.any():
         raise NothingToChange("nothing is communicated")
     runs = np.flatnonzero((graph.kind == EXECUTION) & scene.steady)
@@ -482,8 +489,8 @@ def of_links(change: Change, scene: Scene) -> bool:
     """Return whether a change is of collectives; of one rank alone, nobody knows how much of them is waiting for peers."""
     if change.name != "speedup":
         return change.name == "overlap"
-    buckets = scene.known.table.filter(pl.col("group") == "communication").get_column("bucket").unique()
-    return change.options["target"] in ("communication", *buckets.drop_nulls())
+    chosen = chosen_activities(scene, str(change.options["target"]))
+    return bool(chosen.any() and scene.collective[chosen].all())
 
 
 def changed(weights: Weights, scene: Scene, changes: tuple[Change, ...]) -> Weights:

@@ -12,7 +12,7 @@ from trace_analyzer.catalog.fixes import Fix
 from trace_analyzer.replay.changes import CHANGES, Change
 from trace_analyzer.replay.outcomes import Prediction
 from trace_analyzer.replay.prediction import Replay
-from trace_analyzer.replay.refusals import barred, refused_replayed, refused_unseen, too_few, without_links
+from trace_analyzer.replay.refusals import barred, refused_replayed, refused_unseen, too_few, unexplained, without_links
 from trace_analyzer.replay.whatif import Skipped, by_reason, helpful, predict_each, scenario, standard_changes
 from trace_analyzer.report import Check, DeviceReport, Predicted, Verdict
 from trace_analyzer.report.verdicts import is_saving_known
@@ -118,7 +118,7 @@ def device_replay(replay_sources: ReplaySources) -> DeviceReplay:
     if (reason := refused_replayed(sources, replay, device, ())) is not None:
         return DeviceReplay(device, window, reason)
     return DeviceReplay(
-        device, window, None, replay, too_few(sources, device) or without_links(sources, device),
+        device, window, None, replay, too_few(sources, device) or without_links(sources, device) or unexplained(replay),
         _outside_ns(sources.judged, replay), partial(barred, sources, device),
     )  # fmt: skip
 
@@ -266,7 +266,7 @@ def what_would_help(estimates: Estimates) -> pl.DataFrame:
         rows += [
             {"kind": "change", "change": one.name, "label": one.label if one.is_known else f"{one.label} (uncertain)",
              "step_ns": one.step_ns, "low_ns": one.low_ns, "high_ns": one.high_ns, "saves_ratio": one.saves_ratio if one.is_known else None}
-            for one in helpful(scenario(now, change, then) for change, then in estimates.predictions.values())
+            for one in helpful(now, (scenario(now, change, then) for change, then in estimates.predictions.values()))
         ]  # fmt: skip
     if estimates.floors is not None:
         cpu, device = estimates.floors

@@ -111,10 +111,9 @@ def _small_messages(scene: Scene) -> pl.DataFrame:
     if of_kinds.get_column("message_bytes").has_nulls():
         raise NotApplicable("the sizes of messages are not recorded")
     small = of_kinds.filter(pl.col("message_bytes") < SMALL_MESSAGE_BYTES)
-    communicates = (scene.known.table.get_column("group") == "communication").fill_null(False).to_numpy()
     follows = np.isin(graph.source, graph.ends[small.get_column("row").to_numpy()]) & is_any(graph.kind, (GAP, WAIT))
     needing = graph.ref[follows]
-    needed = np.sort(activities.start[needing[~communicates[needing]]])
+    needed = np.sort(activities.start[needing[~scene.collective[needing]]])
     latency = pl.col("duration_ns").min().over("collective", "group_size")
     piece = pl.Series(np.searchsorted(needed, small.get_column("start_ns").to_numpy(), "right"))
     return small.with_columns(latency_ns=latency, piece=piece)
@@ -203,7 +202,7 @@ def speedup(weights: Weights, scene: Scene, options: Mapping[str, float | str]) 
     if target == "gpu":
         scale_activities(weights, scene.graph, np.ones(scene.known.table.height, dtype=bool), by)
         return
-    chosen = _chosen(scene, target)
+    chosen = chosen_activities(scene, target)
     if not chosen.any():
         names = sorted({*SIDES, *_names(scene, "bucket"), *_names(scene, "group")})
         meant = did_you_mean(target, names) or f"; some that there are: {', '.join(names)}"
@@ -215,7 +214,7 @@ def _names(scene: Scene, column: str) -> list[str]:
     return scene.known.table.get_column(column).drop_nulls().unique().to_list()
 
 
-def _chosen(scene: Scene, target: str) -> Flags:
+def chosen_activities(scene: Scene, target: str) -> Flags:
     """Return the activities of a bucket, a group, a kind of copy, an operator or a module; the first match counts."""
     table = scene.known.table
     for column in ("bucket", "group", "label", "operator"):

@@ -1,12 +1,11 @@
 """Predict step times under changes, with intervals; refuse traces that cannot be replayed; find the critical path."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from math import ceil, hypot, inf
 
 import numpy as np
-import polars as pl
 
 from trace_analyzer.frames import _path_loops
 from trace_analyzer.replay import changes as ch
@@ -48,7 +47,7 @@ from trace_analyzer.replay.outcomes import (
 )
 from trace_analyzer.replay.recording import HOST_PARTS, Analysed, Ints, is_any, recording
 from trace_analyzer.replay.weights import (
-    FIRST_DEVICE,
+    UNEXPLAINED,
     Attributes,
     Floats,
     NotApplicable,
@@ -70,11 +69,7 @@ _INFERRED = (WAIT, CONTENTION, SPIN, HAND_OVER, QUEUE)
 
 
 class Replay:
-    """Replay a trace under changes.
-
-    >>> replay = Replay.of(report, device)
-    >>> replay.predict((Change("no-sync"),)).step_ns
-    """
+    """Replay a trace under changes: ``Replay.of(report, device).predict((Change("no-sync"),)).step_ns``."""
 
     def __init__(
         self,
@@ -178,27 +173,25 @@ class Replay:
     def predict(self, changes: tuple[Change, ...]) -> Prediction:
         """Return the step under changes with its interval. Raises `NotApplicable`.
 
-        The step obeys `_lawful`. Half of the interval is the root of the sum of squares of the replay's error, of the
-        effect of unexplained time on the saving, and of `_noise`, at least `MIN_HALF_RATIO` of the saving. Where more
-        than `INFERRED_RATIO` of the path is inferred, the round-trip error replaces the replay's error if it is larger.
-        The upper end also covers half the gain of a change that is modelled at its best, and a CPU slowed by new workers.
-        A change that only removes time ends at the present step, and starts where all is gone that it removes (`_at_best`).
+        The step obeys `_lawful`; docs/definitions.md, section Replay, has the parts of the interval. A change that only
+        removes time ends at the present step, and starts where all is gone that it removes (`_at_best`). Where nothing
+        explains too much of the path, peers decide: the interval holds the present step, and that with as much less of it.
         """
         now = self.identity.step_ns
         weights, outcome = self._replayed(changes)
-        path = self.path(outcome)
-        unexplained = self._unexplained_ratio(path, outcome, weights)
         if only_removes(changes) and not self._differs(weights):
             return Prediction(now, now, now)
-        if unexplained > MAX_UNEXPLAINED:
-            of_step = f"{percent(unexplained)} of what the step would wait for then"
-            raise NotApplicable(f"nothing in the trace explains {of_step}")
+        path = self.path(outcome)
+        is_open = self._is_open(changes, self._unexplained_ratio(path, outcome, weights))
         step = self._lawful(changes, outcome.step_ns)
         inferred = self._inferred_ratio(path, outcome) > INFERRED_RATIO
         error = max(abs(self.identity_ratio), self.round_trip if inferred else 0.0)
-        rest = self._effect_of_rest(weights, outcome.step_ns)
         half = max(
-            hypot(error * step, rest, self._noise(changes, path, outcome, weights)),
+            hypot(
+                error * step,
+                self._effect_of_rest(weights, outcome.step_ns),
+                self._noise(changes, path, outcome, weights),
+            ),
             least_half(changes, self.identity.step_ns - step, step),
         )
         others = self._ends(changes, step)
@@ -214,19 +207,30 @@ class Replay:
             typical = 0.0 if names == {"prefetch"} else TYPICAL_ERROR  # loading is recorded, not typical
             low = max(low, least - max(error * step, typical * (now - least)))
             slowed = self._at_worst(changes) if "prefetch" in names else 0.0
-            is_of_links = any(ch.of_links(change, self.scene) for change in changes)
-            high = now if is_of_links else min(high, max(now, slowed))
-        return Prediction(step, min(low, step), max(high, step))
+            high = min(high, max(now, slowed))
+        ends = [low, step, high, *([now, self._if_shared(path, weights)] if is_open else [])]
+        kept = tuple(change for change in changes if not ch.of_links(change, self.scene))
+        if kept != changes:
+            ends += vars(self.predict(kept)).values()
+        return Prediction(step, min(ends), max(ends))
+
+    def _is_open(self, changes: tuple[Change, ...], then: float) -> bool:
+        """Return whether so much of the path is unexplained, now or ``then``, that peers may decide what a change brings.
+
+        Raises `NotApplicable` for changes of the CPU's work, and where nothing is communicated.
+        """
+        now = self.summary.unexplained_ratio
+        if max(now, then) <= MAX_UNEXPLAINED:
+            return False
+        if self.scene.communicates and not any(change.needs_links for change in changes):
+            return True
+        of = "the critical path" if now > MAX_UNEXPLAINED else "what the step would wait for then"
+        raise NotApplicable(f"nothing in the trace explains {percent(now if now > MAX_UNEXPLAINED else then)} of {of}")
 
     def _differs(self, weights: Weights) -> bool:
         """Return whether weights differ from those without changes: what is the same is certain."""
-        same = self._measured
-        return bool(weights.at_least_ns or weights.removed.any()) or any(
-            not np.array_equal(changed, unchanged)
-            for changed, unchanged in (
-                (weights.device, same.device), (weights.host, same.host), (weights.parts, same.parts), (weights.rest, same.rest)
-            )
-        )  # fmt: skip
+        columns = zip(vars(weights).values(), vars(self._measured).values(), strict=True)
+        return not all(np.array_equal(changed, unchanged) for changed, unchanged in columns)
 
     def _lawful(self, changes: tuple[Change, ...], step: float) -> float:
         """Return the step, no longer than with less of changes that only remove time, and not below their side's floor.
@@ -253,11 +257,18 @@ class Replay:
 
     def _effect_of_rest(self, weights: Weights, step: float) -> float:
         """Return how much unexplained time changes the saving, ns."""
-        if not weights.rest.any():
+        if not weights.rest.any() or not self._explained_ns:
             return 0.0
-        without = self.run(weights, unexplained=False).step_ns
-        before = self._explained_ns
-        return abs(step - without * self.identity.step_ns / before) if before else 0.0
+        return abs(step - self.run(weights, unexplained=False).step_ns * self.identity.step_ns / self._explained_ns)
+
+    def _if_shared(self, path: Ints, weights: Weights) -> float:
+        """Return the step if unexplained time changes as what is no collective on the path: peers do the same work."""
+        then, now = self.by_label(path, weights), self.by_label(self._path_now, self._measured)
+        own = np.ones(now.size, dtype=bool)
+        own[[UNEXPLAINED, *self.known.activity_label[self.scene.collective]]] = False
+        shared = weights.copy()
+        shared.device -= shared.rest * (1 - then[own].sum() / max(now[own].sum(), 1.0))
+        return self.run(shared).step_ns
 
     @cached_property
     def _explained_ns(self) -> float:
@@ -332,7 +343,8 @@ class Replay:
 
         Kernels gain half at each edge. Graphs may cover a part of the step only, so half of the step's gain is taken.
         """
-        best = (*BEST_CASES, "prefetch") if self._adds_workers(changes) else BEST_CASES
+        # Of workers that exist already, the number is not recorded.
+        best = (*BEST_CASES, "prefetch") if self.scene.has_workers else BEST_CASES
         others = tuple(change for change in changes if change.name not in best)
         if len(others) == len(changes):
             return step
@@ -340,13 +352,9 @@ class Replay:
         halved.device, halved.host = (weights.device + without.device) / 2, (weights.host + without.host) / 2
         halved.parts = (weights.parts + without.parts) / 2
         worst = self.run(halved).step_ns
-        if any(change.name == "graphs" for change in changes) or len(best) > len(BEST_CASES):
+        if any(change.name in ("graphs", *best[len(BEST_CASES) :]) for change in changes):
             worst = max(worst, (step + self.outcome(others).step_ns) / 2)
         return min(worst, max(step, self.identity.step_ns))
-
-    def _adds_workers(self, changes: tuple[Change, ...]) -> bool:
-        """Return whether the changes add data-loading workers to an unrecorded number of workers."""
-        return any(change.name == "prefetch" for change in changes) and self.scene.has_workers
 
     @cached_property
     def least_workers(self) -> int | None:
@@ -444,26 +452,14 @@ class Replay:
         back = moved.anchors.mean(moved.outcome(faster(target, 1 / factor)).times)
         return abs(back / self._unchanged.step_ns - 1) if self._unchanged.step_ns else 0.0
 
-    def critical_path(self, changes: tuple[Change, ...] = (), rows: int = 8) -> pl.DataFrame:
-        """Return the largest parts of the path: kind, name, ns of a step, ratio, and the step at each of `SPEEDUPS`."""
+    def parts(self, changes: tuple[Change, ...] = ()) -> tuple[Floats, Iterator[tuple[int, Mapping[str, float]]]]:
+        """Return the ns of a step that each label has of the path, and labels, the largest first, with `_speedups`."""
         weights, outcome = self._replayed(changes)
-        path = self.path(outcome)
-        label_ns = self.by_label(path, weights)
-        total = max(float(label_ns.sum()), 1.0)
-        order = [int(label) for label in np.argsort(-label_ns, kind="stable")[:rows] if label_ns[label] > 0]
-        table = [
-            (
-                "device" if label >= FIRST_DEVICE else "host" if label < len(HOST_PARTS) else "dependency",
-                self.known.labels[label],
-                label_ns[label] / total * outcome.step_ns,
-                label_ns[label] / total,
-                *self._speedups(weights, label, outcome).values(),
-            )
-            for label in order
-        ]
-        numbers = ("ns", "ratio", *(f"step_ns_{key}" for key in SPEEDUPS))
-        schema = {"kind": pl.String(), "name": pl.String(), **dict.fromkeys(numbers, pl.Float64())}
-        return pl.DataFrame(table, schema=schema, orient="row")
+        label_ns = self.by_label(self.path(outcome), weights)
+        order = np.argsort(-label_ns, kind="stable")
+        largest = (int(label) for label in order[label_ns[order] > 0])
+        curves = ((label, self._speedups(weights, label, outcome)) for label in largest)
+        return label_ns * (outcome.step_ns / max(float(label_ns.sum()), 1.0)), curves
 
     def _speedups(self, weights: Weights, label: int, outcome: Outcome) -> Mapping[str, float]:
         """Return the step with one label's time multiplied by each of `SPEEDUPS`.

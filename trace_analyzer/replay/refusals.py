@@ -3,7 +3,6 @@
 import polars as pl
 
 from trace_analyzer.frames.lookups import as_strings, factorize
-from trace_analyzer.replay import changes as ch
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.outcomes import MAX_UNEXPLAINED
 from trace_analyzer.replay.prediction import Replay
@@ -33,12 +32,18 @@ def refused_replayed(report: Analysed, replay: Replay, device: int, changes: tup
         return reason
     if replay.misses_measured:
         return "the step without the profiler is shorter than this CPU explains: recording slows others, such as peers, too"
-    summary = replay.summary
-    if summary.unexplained_ratio > MAX_UNEXPLAINED:
-        return f"nothing in the trace explains {percent(summary.unexplained_ratio)} of the critical path: events may be missing"
-    if abs(summary.error_ratio) > MAX_ERROR:
-        return f"the replay misses the recorded step by {summary.error_ratio:+.0%}"
+    reason = unexplained(replay)
+    if reason is not None and not replay.scene.communicates:
+        return f"{reason}: events may be missing"
+    if abs(replay.identity_ratio) > MAX_ERROR:
+        return f"the replay misses the recorded step by {replay.identity_ratio:+.0%}"
     return None
+
+
+def unexplained(replay: Replay) -> str | None:
+    """Return why changes of the CPU's work cannot be estimated where too little of the path is explained; else None."""
+    ratio = replay.summary.unexplained_ratio
+    return f"nothing in the trace explains {percent(ratio)} of the critical path" if ratio > MAX_UNEXPLAINED else None
 
 
 def refused_unseen(report: Analysed, device: int) -> str | None:
@@ -80,7 +85,7 @@ def barred(report: Analysed, device: int, change: Change) -> str | None:
     """Return why a change alone cannot be estimated: too little work, unless it is for copies, or unknown launches."""
     for_copies = change.name == "pinned" or "copies" in str(change.options.get("target"))
     few = None if for_copies else too_few(report, device)
-    return few or (without_links(report, device) if needs_links(change) else None)
+    return few or (without_links(report, device) if change.needs_links else None)
 
 
 def too_few(report: Analysed, device: int) -> str | None:
@@ -89,11 +94,6 @@ def too_few(report: Analysed, device: int) -> str | None:
     if count >= MIN_ACTIVITIES or report.tables["steps"].filter("steady", device=device).height >= MIN_STEPS:
         return None
     return f"{count} activities on the device are too few to replay: at least {MIN_ACTIVITIES} are needed, or fewer that repeat {MIN_STEPS} times"
-
-
-def needs_links(change: Change) -> bool:
-    """Return whether a change concerns CPU work, whose effect reaches the device only through known launches."""
-    return ch.CHANGES[change.name].host or change.options.get("target") == "cpu"
 
 
 def without_links(report: Analysed, device: int) -> str | None:

@@ -53,11 +53,12 @@ GRAPH_GAP_NS = 1_000
 """Gap between consecutive kernels of a CUDA graph."""
 SYNCS = (SYNC_DEVICE, SYNC_STREAM, SYNC_EVENT)
 COPIES = (COPY, BLOCKING_COPY)
-COPY_CALLS, SYNCHRONIZATION, LAUNCH_LATENCY, POLLING, HANDING, ROOM, STREAM_ORDER, STREAM_WAIT = range(
-    len(HOST_PARTS), len(HOST_PARTS) + 8
+COPY_CALLS, SYNCHRONIZATION, LAUNCH_LATENCY, POLLING, HANDING, ROOM, STREAM_ORDER, STREAM_WAIT, UNEXPLAINED = range(
+    len(HOST_PARTS), len(HOST_PARTS) + 9
 )
 LABELS = (
     *HOST_PARTS, "blocking-copy", "synchronization", "launch-latency", "polling", "hand-over", "queue-room", "device-gap", "device-wait",
+    "unexplained",
 )  # fmt: skip
 """Labels of an edge's time: parts of host time, then waits; device work has the numbers from here on."""
 FIRST_DEVICE = len(LABELS)
@@ -163,6 +164,7 @@ def attributes(graph: Graph, activities: pl.DataFrame) -> Attributes:
         of_call[is_any(called, COPIES) & is_return] = COPY_CALLS
         of_call[is_any(called, SYNCS)] = SYNCHRONIZATION
         label[calls] = of_call
+    label[2 * graph.rest > graph.weight] = UNEXPLAINED
     return Attributes(label, (*LABELS, *kinds.to_list()), of_activity, table.hstack([names.cast(pl.Categorical)[rows]]))
 
 
@@ -286,6 +288,17 @@ class Scene:
         """Return the peak of the replayed device's link to the host, GB/s; None where it is unknown."""
         links = interconnects_of(self.model.name) if self.model is not None else ()
         return max((link.gbps for link in links if link.kind in ("pcie", "c2c")), default=None)
+
+    @cached_property
+    def collective(self) -> Flags:
+        """Return which activities are collectives."""
+        group = self.known.table.get_column("group")
+        return (group == "communication").fill_null(False).to_numpy().astype(bool)
+
+    @property
+    def communicates(self) -> bool:
+        """Return whether the replayed device takes part in collectives."""
+        return bool((self.collective & (self.graph.recorded.activities.device == self.graph.recorded.device)).any())
 
     @cached_property
     def has_workers(self) -> bool:

@@ -8,6 +8,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from math import inf
 from typing import Annotated, Any, Literal
 
@@ -19,12 +20,13 @@ from trace_analyzer.errors import UsageError
 from trace_analyzer.frames.lookups import factorize, sum_by_group
 from trace_analyzer.replay.changes import AUTO, Change
 from trace_analyzer.replay.kernel_changes import target_key
-from trace_analyzer.replay.outcomes import SPEEDUPS, Identity, Prediction
+from trace_analyzer.replay.outcomes import Identity, Prediction
 from trace_analyzer.replay.prediction import Replay
+from trace_analyzer.replay.recording import HOST_PARTS
 from trace_analyzer.replay.refusals import barred, refusal
-from trace_analyzer.replay.weights import NotApplicable, NothingToChange, UnknownTarget
+from trace_analyzer.replay.weights import FIRST_DEVICE, NotApplicable, NothingToChange, UnknownTarget
 from trace_analyzer.report import Lever, Report
-from trace_analyzer.report.verdicts import is_saving_known
+from trace_analyzer.report.verdicts import is_saving_known, middle_ratio
 from trace_analyzer.results import Result
 from trace_analyzer.thresholds import WORTH_RATIO
 from trace_analyzer.units import printable
@@ -161,13 +163,13 @@ class WhatIf(Result):
     @property
     def helpful(self) -> tuple[Scenario, ...]:
         """Return the changes that save at least `WORTH_RATIO`, in the order of `helpful`."""
-        return helpful(self.scenarios)
+        return helpful(self.step_ns or 0.0, self.scenarios)
 
 
-def helpful(scenarios: Iterable[Scenario]) -> tuple[Scenario, ...]:
-    """Return the changes that save at least `WORTH_RATIO`, as advice by the middle of the interval."""
+def helpful(now_ns: float, scenarios: Iterable[Scenario]) -> tuple[Scenario, ...]:
+    """Return the changes that save at least `WORTH_RATIO` of the present step, in the order of advice (`middle_ratio`)."""
     worth = (s for s in scenarios if s.what == "change" and s.saves_ratio >= WORTH_RATIO)
-    return tuple(sorted(worth, key=lambda s: s.low_ns + s.high_ns))
+    return tuple(sorted(worth, key=lambda s: -middle_ratio(now_ns, s.low_ns, s.high_ns)))
 
 
 def _plain(options: Mapping[str, float | str]) -> dict[str, float | str]:
@@ -331,10 +333,15 @@ def whatif(
 
 def path_parts(replay: Replay, changes: tuple[Change, ...] = (), rows: int = 8) -> tuple[PathPart, ...]:
     """Return the parts of the critical path under changes, longest first."""
+    label_ns, curves = replay.parts(changes)
+    total = max(float(label_ns.sum()), 1.0)
     return tuple(
-        PathPart(row["kind"], row["name"], row["ns"], row["ratio"], {key: row[f"step_ns_{key}"] for key in SPEEDUPS})
-        for row in replay.critical_path(changes, rows).iter_rows(named=True)
-    )
+        PathPart(
+            "device" if label >= FIRST_DEVICE else "host" if label < len(HOST_PARTS) else "dependency",
+            replay.known.labels[label], float(label_ns[label]), float(label_ns[label]) / total, curve,
+        )
+        for label, curve in islice(curves, rows)
+    )  # fmt: skip
 
 
 def located(parts: tuple[PathPart, ...], stretches: pl.DataFrame) -> tuple[PathPart, ...]:

@@ -403,6 +403,11 @@ def is_saving_known(now_ns: float, step_ns: float, low_ns: float, high_ns: float
     return bool(is_narrow or now_ns - low_ns < thresholds.WORTH_RATIO * now_ns)
 
 
+def middle_ratio(now_ns: float, low_ns: float, high_ns: float) -> float:
+    """Return the share of the present step by which estimates are ordered: the middle of what their ends save."""
+    return sum(max(0.0, 1 - ns / now_ns) for ns in (low_ns, high_ns)) / 2 if now_ns else 0.0
+
+
 @dataclass(frozen=True)
 class Predicted:
     """The step's predicted time after a change: the estimate of a replay, with its interval."""
