@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil
 from typing import Any
 
@@ -217,39 +218,31 @@ def copying(rng: random.Random, changed: bool) -> Simulation:
     return steps(simulation, main, step)
 
 
-def staging(change: str) -> Callable[[random.Random, bool], Simulation]:
+def staging(change: str, rng: random.Random, changed: bool) -> Simulation:
     """Simulate pageable copies whose calls wait for the device and return before them; or pinned ones, or faster products."""
+    simulation, main, stream = beginning(rng)
+    kernels = [rng.randint(40_000, 120_000) // (2 if changed and change == "matmul" else 1) for _ in range(30)]
+    size, think = rng.randint(2 << 20, 8 << 20), rng.randint(300_000, 900_000)
 
-    def program(rng: random.Random, changed: bool) -> Simulation:
-        simulation, main, stream = beginning(rng)
-        kernels = [rng.randint(40_000, 120_000) // (2 if changed and change == "matmul" else 1) for _ in range(30)]
-        size, think = rng.randint(2 << 20, 8 << 20), rng.randint(300_000, 900_000)
+    def step(_: int) -> None:
+        main.memcpy("HtoD", 2 << 20, stream)
+        products(main, stream, kernels)
+        with main.op("aten::copy_"):
+            if changed and change == "pinned":
+                main.memcpy("HtoD", size, stream)
+            else:
+                main.memcpy("HtoD", size, stream, pageable=True, gb_per_s=6.0, early_ns=60_000)
+                if change == "pinned":
+                    main.synchronize(stream)
+        main.spend(think)
 
-        def step(_: int) -> None:
-            main.memcpy("HtoD", 2 << 20, stream)
-            products(main, stream, kernels)
-            with main.op("aten::copy_"):
-                if changed and change == "pinned":
-                    main.memcpy("HtoD", size, stream)
-                else:
-                    main.memcpy("HtoD", size, stream, pageable=True, gb_per_s=6.0, early_ns=60_000)
-                    if change == "pinned":
-                        main.synchronize(stream)
-            main.spend(think)
-
-        return steps(simulation, main, step)
-
-    return program
+    return steps(simulation, main, step)
 
 
 def launching(rng: random.Random, changed: bool) -> Simulation:
     """Simulate many small operators, or one CUDA graph of their kernels."""
-    simulation = Simulation(
-        costs=Costs(graph_call_ns=round(10_000 / reaches), graph_node_ns=round(1_000 / reaches)),
-        seed=rng.randrange(1_000),
-        python_frames=True,
-    )
-    main, stream = simulation.thread(), simulation.stream()
+    costs = Costs(graph_call_ns=round(10_000 / reaches), graph_node_ns=round(1_000 / reaches))
+    simulation, main, stream = beginning(rng, costs=costs, python_frames=True)
     kernels = [pointwise(rng.randint(3_000, 15_000)) for _ in range(60)]
     seam = rng.randint(5_000, 20_000)
 
@@ -264,66 +257,54 @@ def launching(rng: random.Random, changed: bool) -> Simulation:
     return steps(simulation, main, step)
 
 
-def host(longest_ns: int) -> Callable[[random.Random, bool], Simulation]:
-    """Return a loop that the CPU limits, forward and on autograd's thread; the change makes the CPU twice as fast."""
+def host(longest_ns: int, rng: random.Random, changed: bool) -> Simulation:
+    """Simulate a loop that the CPU limits, forward and on autograd's thread; the change makes the CPU twice as fast."""
+    costs = Costs()
+    if changed:
+        halved = ("launch_call_ns", "copy_call_ns", "small_call_ns", "wake_up_ns", "hand_over_ns")
+        costs = replace(costs, host_factor=0.5, **{name: getattr(costs, name) // 2 for name in halved})
+    simulation = Simulation(costs=costs, seed=rng.randrange(1_000))
+    main, autograd, stream = simulation.thread(), simulation.thread("pt_autograd_0"), simulation.stream()
+    kernels = [rng.randint(2_000, longest_ns) for _ in range(30)]
+    seam = rng.randint(20_000, 90_000)
 
-    def program(rng: random.Random, changed: bool) -> Simulation:
-        costs = Costs()
-        if changed:
-            halved = ("launch_call_ns", "copy_call_ns", "small_call_ns", "wake_up_ns", "hand_over_ns")
-            costs = replace(costs, host_factor=0.5, **{name: getattr(costs, name) // 2 for name in halved})
-        simulation = Simulation(costs=costs, seed=rng.randrange(1_000))
-        main, autograd, stream = simulation.thread(), simulation.thread("pt_autograd_0"), simulation.stream()
-        kernels = [rng.randint(2_000, longest_ns) for _ in range(30)]
-        seam = rng.randint(20_000, 90_000)
-
-        def step(_: int) -> None:
-            main.spend(seam)
-            sequences = [simulation.next_sequence() for _ in kernels]
+    def step(_: int) -> None:
+        main.spend(seam)
+        sequences = [simulation.next_sequence() for _ in kernels]
+        for ns, sequence in zip(kernels, sequences, strict=True):
+            with main.op("aten::mm", before_ns=8_000, sequence=sequence):
+                main.launch(gemm(ns), stream)
+        with main.hand_over(autograd):
             for ns, sequence in zip(kernels, sequences, strict=True):
-                with main.op("aten::mm", before_ns=8_000, sequence=sequence):
-                    main.launch(gemm(ns), stream)
-            with main.hand_over(autograd):
-                for ns, sequence in zip(kernels, sequences, strict=True):
-                    with autograd.backward_op("MmBackward0", sequence):
-                        autograd.launch(gemm(ns), stream)
+                with autograd.backward_op("MmBackward0", sequence):
+                    autograd.launch(gemm(ns), stream)
 
-        return steps(simulation, main, step)
-
-    return program
+    return steps(simulation, main, step)
 
 
 def device(rng: random.Random, changed: bool) -> Simulation:
     """Simulate a loop that the device limits; after the change kernels are twice as fast and the CPU limits some."""
     simulation, main, stream = beginning(rng)
     kernels = [rng.randint(15_000, 60_000) // (2 if changed else 1) for _ in range(40)]
+    return steps(simulation, main, lambda _: products(main, stream, kernels, 6_000))
+
+
+def mixed(target: str, rng: random.Random, changed: bool) -> Simulation:
+    """Simulate products and additions, in modules; those of the target are twice as fast after the change."""
+    simulation, main, stream = beginning(rng, python_frames=True)
+    layers = [(rng.randint(30_000, 90_000), rng.randint(20_000, 70_000)) for _ in range(16)]
+
+    def ns(value: int, *names: str) -> int:
+        return value // 2 if changed and target in names else value
 
     def step(_: int) -> None:
-        products(main, stream, kernels, 6_000)
+        for at, (product, added) in enumerate(layers):
+            module = "Linear_0" if at % 2 else "Linear_1"
+            with main.frame(f"nn.Module: {module}"):
+                op(main, "aten::mm", gemm(ns(product, "matmul", "aten::mm", module)), stream)
+            op(main, "aten::add", pointwise(ns(added, "pointwise", "aten::add")), stream)
 
     return steps(simulation, main, step)
-
-
-def mixed(target: str) -> Callable[[random.Random, bool], Simulation]:
-    """Simulate products and additions, in modules; those of the target are twice as fast after the change."""
-
-    def program(rng: random.Random, changed: bool) -> Simulation:
-        simulation, main, stream = beginning(rng, python_frames=True)
-        layers = [(rng.randint(30_000, 90_000), rng.randint(20_000, 70_000)) for _ in range(16)]
-
-        def ns(value: int, *names: str) -> int:
-            return value // 2 if changed and target in names else value
-
-        def step(_: int) -> None:
-            for at, (product, added) in enumerate(layers):
-                module = "Linear_0" if at % 2 else "Linear_1"
-                with main.frame(f"nn.Module: {module}"):
-                    op(main, "aten::mm", gemm(ns(product, "matmul", "aten::mm", module)), stream)
-                op(main, "aten::add", pointwise(ns(added, "pointwise", "aten::add")), stream)
-
-        return steps(simulation, main, step)
-
-    return program
 
 
 def reducing(rng: random.Random, changed: bool) -> Simulation:
@@ -332,13 +313,8 @@ def reducing(rng: random.Random, changed: bool) -> Simulation:
     main, stream, links = simulation.thread(), simulation.stream(), simulation.stream(number=20)
     kernels = [rng.randint(60_000, 200_000) for _ in range(24)]
     reduces = [rng.randint(300_000, 700_000) for _ in range(6)]
-    args = {
-        "Collective name": "allreduce",
-        "In msg nelems": 1 << 20,
-        "Out msg nelems": 1 << 20,
-        "dtype": "Float",
-        "Group size": 8,
-    }
+    message = {"In msg nelems": 1 << 20, "Out msg nelems": 1 << 20, "dtype": "Float", "Group size": 8}
+    args = {"Collective name": "allreduce", **message}
 
     def step(_: int) -> None:
         products(main, stream, kernels)
@@ -357,27 +333,23 @@ def reducing(rng: random.Random, changed: bool) -> Simulation:
     return steps(simulation, main, step)
 
 
-def exposing(longest_ns: int) -> Callable[[random.Random, bool], Simulation]:
+def exposing(longest_ns: int, rng: random.Random, changed: bool) -> Simulation:
     """Simulate collectives for which all later work waits, or that overlap with all computation but the last matmul."""
+    simulation = Simulation(seed=rng.randrange(1_000))
+    main, stream, links = simulation.thread(), simulation.stream(), simulation.stream(number=20)
+    kernels = [rng.randint(100_000, 200_000) for _ in range(20)]
+    reduces = [rng.randint(longest_ns // 2, longest_ns) for _ in range(4)]
 
-    def program(rng: random.Random, changed: bool) -> Simulation:
-        simulation = Simulation(seed=rng.randrange(1_000))
-        main, stream, links = simulation.thread(), simulation.stream(), simulation.stream(number=20)
-        kernels = [rng.randint(100_000, 200_000) for _ in range(20)]
-        reduces = [rng.randint(longest_ns // 2, longest_ns) for _ in range(4)]
+    def step(_: int) -> None:
+        for at, ns in enumerate(kernels):
+            op(main, "aten::mm", gemm(round(ns * slower) if changed else ns), stream)
+            if at % 4 == 3 and at < 16:
+                main.wait_event(links, main.record_event(stream))
+                main.launch(Kernel(ALL_REDUCE, reduces[at // 4], (24, 1, 1), (512, 1, 1)), links)
+                if not changed:
+                    main.wait_event(stream, main.record_event(links))
 
-        def step(_: int) -> None:
-            for at, ns in enumerate(kernels):
-                op(main, "aten::mm", gemm(round(ns * slower) if changed else ns), stream)
-                if at % 4 == 3 and at < 16:
-                    main.wait_event(links, main.record_event(stream))
-                    main.launch(Kernel(ALL_REDUCE, reduces[at // 4], (24, 1, 1), (512, 1, 1)), links)
-                    if not changed:
-                        main.wait_event(stream, main.record_event(links))
-
-        return steps(simulation, main, step)
-
-    return program
+    return steps(simulation, main, step)
 
 
 def sending(rng: random.Random, changed: bool) -> Simulation:
@@ -535,7 +507,7 @@ def fusing(rng: random.Random, changed: bool) -> Simulation:
         ("aten::mul", MULTIPLY),
     )
     tensor = torch.tensor(rows, width)
-    saved = 1 - _fusion_share(len(chain))
+    saved = 1 / len(chain)  # every intermediate is written and read once
 
     def step(_: int) -> None:
         for _ in range(8):
@@ -550,11 +522,6 @@ def fusing(rng: random.Random, changed: bool) -> Simulation:
                     torch.pointwise(operator, functor, rows, width, inputs=1)
 
     return steps(simulation, main, step)
-
-
-def _fusion_share(length: int) -> float:
-    """Return the share of a fused chain's time that fusion saves, if every intermediate is written and read once."""
-    return 2 * (length - 1) / (2 * length)
 
 
 def narrowing(rng: random.Random, changed: bool) -> Simulation:
@@ -657,7 +624,7 @@ VARIED: Mapping[str, Pair] = {
     "fuse": Pair(fusing, (Change("fuse"),), reached=0.5),
     "tf32": Pair(narrowing, (Change("tf32"),), reached=0.4),
     "graphs": Pair(launching, (Change("graphs"),), reached=0.5),
-    "overlap": Pair(exposing(600_000), (Change("overlap"),), reached=0.8),
+    "overlap": Pair(partial(exposing, 600_000), (Change("overlap"),), reached=0.8),
     "buckets": Pair(sending, (Change("buckets"),), reached=0.5),
     "prefetch": Pair(beside_workers, (Change("prefetch", {"workers": 8}),), reached=0.5),
     "batch": Pair(choosing, (Change("batch", {"times": 2.0}),), reached=0.5),
@@ -673,16 +640,16 @@ PAIRS: Mapping[str, Pair] = {
     "prefetch, slow workers": Pair(loading_slowly, (Change("prefetch", {"workers": 2}),)),
     "prefetch, more workers": Pair(loading_by_workers, (Change("prefetch", {"workers": 8}),)),
     "pinned": Pair(copying, (Change("pinned"),)),
-    "pinned, calls that wait": Pair(staging("pinned"), (Change("pinned"),)),
-    "staging": Pair(staging("matmul"), (faster("matmul"),)),
+    "pinned, calls that wait": Pair(partial(staging, "pinned"), (Change("pinned"),)),
+    "staging": Pair(partial(staging, "matmul"), (faster("matmul"),)),
     "graphs": Pair(launching, (Change("graphs"),)),
-    "cpu": Pair(host(14_000), (faster("cpu"),)),
-    "hand-over": Pair(host(3_000), (faster("cpu"),)),
+    "cpu": Pair(partial(host, 14_000), (faster("cpu"),)),
+    "hand-over": Pair(partial(host, 3_000), (faster("cpu"),)),
     "gpu": Pair(device, (faster("gpu"),)),
-    "bucket": Pair(mixed("matmul"), (faster("matmul"),)),
-    "group": Pair(mixed("pointwise"), (faster("pointwise"),)),
-    "operator": Pair(mixed("aten::add"), (faster("aten::add"),)),
-    "module": Pair(mixed("Linear_1"), (faster("Linear_1"),)),
+    "bucket": Pair(partial(mixed, "matmul"), (faster("matmul"),)),
+    "group": Pair(partial(mixed, "pointwise"), (faster("pointwise"),)),
+    "operator": Pair(partial(mixed, "aten::add"), (faster("aten::add"),)),
+    "module": Pair(partial(mixed, "Linear_1"), (faster("Linear_1"),)),
     "communication": Pair(reducing, (faster("communication"),)),
     "communication, waits not recorded": Pair(reducing, (faster("communication"),), drops="cuda_sync"),
     "devices": Pair(pipelined, (faster("matmul"),)),
@@ -695,8 +662,8 @@ PAIRS: Mapping[str, Pair] = {
     "warm": Pair(once, (Change("warm"),)),
     "warm, from a cold start": Pair(starting, (Change("warm"),)),
     "recompilation": Pair(recompiling, (Change("warm", {"only": "compilation"}),)),
-    "overlap": Pair(exposing(600_000), (Change("overlap"),)),
-    "overlap, links limit": Pair(exposing(3_000_000), (Change("overlap"),)),
+    "overlap": Pair(partial(exposing, 600_000), (Change("overlap"),)),
+    "overlap, links limit": Pair(partial(exposing, 3_000_000), (Change("overlap"),)),
     "buckets": Pair(sending, (Change("buckets"),)),
     "fuse": Pair(fusing, (Change("fuse"),)),
     "tf32": Pair(narrowing, (Change("tf32"),)),

@@ -128,9 +128,8 @@ def test_the_program_has_something_for_every_change() -> None:
     for name in (*SYNCS, "cudaMalloc", "cudaFree", "cudaMemcpyAsync", "cudaLaunchKernel"):
         assert calls(program(), name).any()
     parts = program().weights(()).parts.sum(axis=1)
-    assert (
-        parts[[recording.DISPATCH, recording.PYTHON, recording.DATA, recording.ALLOCATION, recording.COMPILATION]] > 0
-    ).tolist() == [True, True, True, False, True]
+    assert (parts[[recording.DISPATCH, recording.PYTHON, recording.DATA, recording.COMPILATION]] > 0).all()
+    assert parts[recording.ALLOCATION] == 0
     assert 0 < program().scene.steady.sum() < program().graph.kind.size
 
 
@@ -176,19 +175,13 @@ def test_pinned_copies_are_enqueued_as_fast_as_those_that_are_pinned() -> None:
 
 def test_a_call_that_stages_bytes_only_enqueues_where_they_are_pinned() -> None:
     """Calls of 400 us that return 150 us after their copy."""
-    replay = Replay.of(
-        analysed(
-            [
-                [launched("k", 1_000 * n, 1_000 * n + 11, 20, 3 * n + 1),
-                 call("cudaMemcpyAsync", 1_000 * n + 50, 400, correlation=3 * n + 2),
-                 copy("HtoD (Pageable -> Device)", 1_000 * n + 200, 100, correlation=3 * n + 2),
-                 call("cudaMemcpyAsync", 1_000 * n + 500, 8, correlation=3 * n + 3),
-                 copy("HtoD (Pinned -> Device)", 1_000 * n + 511, 100, correlation=3 * n + 3)]
-                for n in range(30)
-            ]
-        ),
-        0,
-    )  # fmt: skip
+    rows = [
+        [launched("k", at, at + 11, 20, n + 1),
+         call("cudaMemcpyAsync", at + 50, 400, correlation=n + 2), copy("HtoD (Pageable -> Device)", at + 200, 100, correlation=n + 2),
+         call("cudaMemcpyAsync", at + 500, 8, correlation=n + 3), copy("HtoD (Pinned -> Device)", at + 511, 100, correlation=n + 3)]
+        for n, at in zip(range(0, 90, 3), range(0, 30_000, 1_000), strict=True)
+    ]  # fmt: skip
+    replay = Replay.of(analysed(rows), 0)
     before, after = weighed(replay, Change("pinned"))
     copies = of_calls(replay, CALL, "cudaMemcpyAsync")
     assert np.unique(before.host[copies]).tolist() == [5_000, 8_000]
@@ -212,14 +205,13 @@ def resizing(first: str, second: str) -> Replay:
 def test_a_graph_leaves_garbage_collection_and_long_work_on_the_cpu() -> None:
     replay = resizing("<built-in function collect>", "aten::_upsample_bilinear2d_aa")
     before, after = weighed(replay, Change("graphs"))
-    assert before.parts[recording.HOST_PARTS.index("garbage-collection")].sum() == 5 * 2_000_000, (
-        "the replay begins with the first launch"
-    )
+    collecting = recording.HOST_PARTS.index("garbage-collection")
+    assert before.parts[collecting].sum() == 5 * 2_000_000, "the replay begins with the first launch"
     assert before.parts[recording.COMPUTING].sum() == 5 * 3_000_000
     assert kept_parts(before, after, recording.DISPATCH, recording.PYTHON, recording.UNKNOWN, recording.RUNTIME)
     assert replay.predict((Change("graphs"),)).step_ns >= 5_000_000
     python_only = resizing("train.py(3): forward", "aten::view")
-    assert python_only.weights(()).parts[recording.HOST_PARTS.index("garbage-collection")].sum() == 0
+    assert python_only.weights(()).parts[collecting].sum() == 0
 
 
 def test_an_operator_that_launches_does_not_compute_on_the_cpu() -> None:
@@ -365,9 +357,8 @@ def test_fused_chains_move_less_and_are_launched_once() -> None:
     before, after = weighed(replay, Change("fuse", {"of": "chain"}))
     chained = having(replay, "operator", "aten::mul", "aten::add")
     runs = of_activities(replay, EXECUTION, chained)
-    assert after.device[runs] == pytest.approx(before.device[runs] / 3, rel=0.02), (
-        "read and written once, not three times"
-    )
+    once = before.device[runs] / 3
+    assert after.device[runs] == pytest.approx(once, rel=0.02), "read and written once, not three times"
     inner = chained & np.append(False, chained[:-1])
     assert 2 * inner.sum() < 3 * chained.sum()
     gaps = of_activities(replay, GAP, inner)
@@ -409,6 +400,7 @@ def test_before_a_launch_that_is_spared_a_long_stretch_does_something_else_as_we
 
 
 POINTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::Some<float>, x>(int)"
+SOFTMAX = "void (anonymous namespace)::softmax_warp_forward<float, float, float, 10>(float*)"
 
 
 @pytest.mark.sampled
@@ -418,18 +410,8 @@ POINTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::Some<
         ("aten::mul", POINTWISE, True, 0.5),
         ("aten::rsqrt", POINTWISE, True, 1.0),
         ("aten::rsqrt", POINTWISE, False, 0.5),
-        (
-            "aten::_softmax",
-            "void (anonymous namespace)::softmax_warp_forward<float, float, float, 10>(float*)",
-            True,
-            1.0,
-        ),
-        (
-            "aten::_softmax",
-            "void (anonymous namespace)::softmax_warp_forward<float, float, float, 10>(float*)",
-            False,
-            0.5,
-        ),
+        ("aten::_softmax", SOFTMAX, True, 1.0),
+        ("aten::_softmax", SOFTMAX, False, 0.5),
         (
             "aten::nll_loss_forward",
             "void at::native::nll_loss_forward_reduce_cuda_kernel_2d<float, float>(x)",

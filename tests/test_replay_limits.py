@@ -63,13 +63,15 @@ def test_a_busy_device_that_keeps_up_with_the_cpu_is_not_the_limit(host: int) ->
     assert device.saves_ratio == pytest.approx(0, abs=0.02)  # the host launches no faster than the device works
 
 
+COLLECTIVE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+
+
 def test_a_file_without_the_calls_that_wait_is_not_replayed() -> None:
     """PyTorch orders each collective by events: where none is left and the arrows are gone too, waits look like work."""
-    collective = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
     rounds = [
         [
             launched("k", 100 * n, 100 * n + 10, 20, 2 * n + 1),
-            launched(collective, 100 * n + 30, 100 * n + 40, 50, 2 * n + 2),
+            launched(COLLECTIVE, 100 * n + 30, 100 * n + 40, 50, 2 * n + 2),
         ]
         for n in range(30)
     ]
@@ -80,20 +82,16 @@ def test_a_file_without_the_calls_that_wait_is_not_replayed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "waits"), [("ncclDevKernel_AllReduce_Sum_f32_RING_LL", True), ("sgemm", False), ("Memcpy PtoP (Device -> Device)", True)]
-)  # fmt: skip
+    ("name", "waits"), [(COLLECTIVE, True), ("sgemm", False), ("Memcpy PtoP (Device -> Device)", True)]
+)
 def test_without_waits_collectives_and_copies_may_still_have_to_end_first(name: str, waits: bool) -> None:
     """On a stream of its own, nothing but the wait may keep later work from starting before the results are there."""
     category = "gpu_memcpy" if name.startswith("Memcpy") else "kernel"
     rounds = [
-        [
-            launched("k", 1_000 * n, 1_000 * n + 10, 400, 2 * n + 1),
-            launch(1_000 * n + 20, 5, 2 * n + 2),
-            kernel(name, 1_000 * n + 420, 500, stream=20, correlation=2 * n + 2, category=category),
-            call("cudaDeviceSynchronize", 1_000 * n + 30, 900),
-        ]
-        for n in range(30)
-    ]
+        [launched("k", at, at + 10, 400, number), launch(at + 20, 5, number + 1), call("cudaDeviceSynchronize", at + 30, 900),
+         kernel(name, at + 420, 500, stream=20, correlation=number + 1, category=category)]
+        for at, number in zip(range(0, 30_000, 1_000), range(1, 60, 2), strict=True)
+    ]  # fmt: skip
     replay = Replay.of(analysed(rounds), 0)
     then = replay.predict((Change("no-sync"),))
     assert then.step_ns < 0.8 * replay.recorded_step_ns
@@ -129,10 +127,8 @@ def test_steps_whose_work_was_lost_are_not_judged(period: int) -> None:
 
 def test_neither_graphs_nor_a_faster_cpu_shorten_a_wait_for_others() -> None:
     def predicted(frame: str) -> tuple[float, float]:
-        rounds = [
-            [python(frame, 1_000 * n + 20, 900), launched("k", 1_000 * n + 930, 1_000 * n + 940, 20, n + 1)]
-            for n in range(60)
-        ]
+        at = range(0, 60_000, 1_000)
+        rounds = [[python(frame, t + 20, 900), launched("k", t + 930, t + 940, 20, n + 1)] for n, t in enumerate(at)]
         replay = Replay.of(analysed(rounds), 0)
         changes = Change("graphs"), Change("speedup", {"target": "cpu", "factor": 2.0})
         return tuple(replay.predict((change,)).step_ns for change in changes)  # type: ignore[return-value]
@@ -184,6 +180,10 @@ def test_a_round_trip_of_staged_copies_leads_back(target: str) -> None:
     assert copied("HtoD (Pageable -> Device)", -45, 300).round_trip_of(target) < 0.001
 
 
+def replayed(simulation: Simulation) -> Replay:
+    return Replay.of(LazyReport.on(simulation.json().encode(), device=0), 0)
+
+
 def test_each_wait_of_a_stream_for_another_takes_its_lag() -> None:
     """Check two streams that hand work to each other 40 times; 7 us pass from each end to the next start."""
     simulation = Simulation(costs=Costs(inter_kernel_ns=7_000), seed=5)
@@ -193,7 +193,7 @@ def test_each_wait_of_a_stream_for_another_takes_its_lag() -> None:
         main.wait_event(this, main.record_event(other))
         main.launch(Kernel("k", 50_000), this)
     main.synchronize_device()
-    replay = Replay.of(LazyReport.on(simulation.json().encode(), device=0), 0)
+    replay = replayed(simulation)
     faster = replay.outcome((Change("speedup", {"target": "gpu", "factor": 2.0}),)).step_ns
     lags = 79 * float(np.median(replay.graph.weight[replay.graph.kind == WAIT]))
     assert lags > 79 * 1_000
@@ -212,7 +212,7 @@ def test_a_thread_that_polls_goes_on_after_the_lag_of_its_polling() -> None:
         written = main.launch(Kernel("k", 2_000_000), stream)
         main.poll(written, every_ns=30_000)
     main.synchronize_device()
-    replay = Replay.of(LazyReport.on(simulation.json().encode(), device=0), 0)
+    replay = replayed(simulation)
     lag = replay.graph.weight[replay.graph.kind == SPIN]
     assert lag.size == 60
     assert lag.sum() == pytest.approx(60 * 30_000, rel=0.1)
@@ -236,7 +236,7 @@ def test_launches_and_returns_between_waits_are_as_fast_as_the_cpu() -> None:
         for _ in range(60):
             main.launch(Kernel("k", 30_000), stream)
             main.synchronize(stream)
-        return Replay.of(LazyReport.on(simulation.json().encode(), device=0), 0)
+        return replayed(simulation)
 
     before, truth = step_ns(costs), step_ns(halved).recorded_step_ns
     predicted = before.outcome((Change("speedup", {"target": "cpu", "factor": 2.0}),)).step_ns
@@ -257,7 +257,7 @@ def test_each_hand_over_is_as_fast_as_the_cpu() -> None:
                 main.launch(Kernel("k", 5_000), stream)
             with main.hand_over(autograd), autograd.op("aten::mm", before_ns=20_000):
                 autograd.launch(Kernel("k", 5_000), stream)
-        return Replay.of(LazyReport.on(simulation.json().encode(), device=0), 0)
+        return replayed(simulation)
 
     before = step_ns(costs)
     truth = step_ns(replace(costs, hand_over_ns=20_000, launch_call_ns=2_250, host_factor=0.5)).recorded_step_ns
@@ -265,86 +265,56 @@ def test_each_hand_over_is_as_fast_as_the_cpu() -> None:
     assert predicted == pytest.approx(truth, abs=0.03 * (before.recorded_step_ns - truth))
 
 
-def executed(places: list[tuple[int, int, int]]) -> list[Any]:
+def executed(*places: tuple[int, int, int]) -> list[Any]:
     """Build one pass with each kernel at a (place in time, stream, device)."""
     return [
         operators(0),
         [launch(10 * i + 2, 3, 1 + i) for i in range(4)],
-        [
-            kernel(
-                name,
-                100 + 50 * at,
-                50,
-                correlation=1 + i,
-                stream=stream,
-                device=device,
-                grid=GRIDS[i],
-                block=[128, 1, 1],
-            )
-            for i, (name, (at, stream, device)) in enumerate(zip(NAMES, places, strict=True))
-        ],
-    ]
+        [kernel(name, 100 + 50 * at, 50, correlation=1 + i, stream=stream, device=device, grid=GRIDS[i], block=[128, 1, 1])
+         for i, (name, (at, stream, device)) in enumerate(zip(NAMES, places, strict=True))],
+    ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("grids", "match"), [(GRIDS, "sequence"), (None, "names")])
-def test_streams_may_run_in_another_order_than_launches(grids: Any, match: str) -> None:
-    """Executed in order 0, 2, 1, 3 on two streams, replayed in order of the launches."""
-    events = executed([(0, 7, 0), (2, 7, 0), (1, 8, 0), (3, 7, 0)])
-    assert taken(analysed(events, replay(grids=grids))) == named(match, 1.0)
+OUT_OF_ORDER = executed((0, 7, 0), (2, 7, 0), (1, 8, 0), (3, 7, 0))
+OF_TWO_DEVICES = executed((0, 7, 0), (1, 7, 0), (2, 7, 1), (3, 7, 1))
+FEW = [
+    call("cudaStreamBeginCapture", 0, 1), operators(5)[:3], [launch(10 * i + 7, 3, 500 + i) for i in range(3)],
+    call("cudaStreamEndCapture", 60, 1),
+]  # fmt: skip
+# What was executed or captured, a graph, and how its kernels match; of no confidence only operators and modules are taken.
+MATCHES: dict[str, tuple[list[Any], list[Any], str | None, float | None]] = {
+    "streams run in another order than launches": (OUT_OF_ORDER, replay(), "sequence", 1.0),
+    "and record no grids": (OUT_OF_ORDER, replay(grids=None), "names", 1.0),
+    "two devices are no sequence": (OF_TWO_DEVICES, replay(), None, None),
+    "ROCm records no grids of replayed kernels": (eager(), replay(grids=None), "names", 1.0),
+    "kernels that are slower are of another size": (eager(), replay(grids=None, lasting=150), "names", 0.0),
+    "those that are faster too": (eager(), replay(grids=None, lasting=15), "names", 0.0),
+    "an old profiler records no grids at all": (eager(grids=None), replay(grids=None), "names", 1.0),
+    "where equal names are no proof": (eager(grids=None), replay(grids=None, lasting=150), "names", 0.0),
+    **{name: (eager(), [row | {"name": name} if row["name"] == "cudaGraphLaunch" else row for row in replay()], "sequence", 1.0)
+       for name in ("hipGraphLaunch", "cuGraphLaunch", "cudaGraphLaunch_v10000")},
+    "a name that says nothing is not against a capture": (capture(), replay(names=(GEMM, ADD, "kernel_v9", CAST)), "capture", 1.0),
+    "a capture that fits in part": (capture(), replay(names=(GEMM, GEMM, GEMM, CAST)), "capture", 0.75),
+    "a capture of other kernels": (capture(), replay(names=(ADD, GEMM, CAST, GEMM)), None, None),
+    "of more launches": (capture(), replay(names=NAMES[:3]), None, None),
+    "of few launches, which fit too many graphs": (FEW, replay(names=NAMES[:3]), None, None),
+    "nodes that are not recorded for all": (capture(), replay(nodes=[9, None, 7, 6]), "capture", 1.0),
+    "nodes that are not unique": (capture(), replay(nodes=[9, 9, 7, 6]), "capture", 1.0),
+}  # fmt: skip
 
 
-def test_without_any_grids_names_and_durations_are_all_there_is() -> None:
-    """Check that equal names are no proof of equal sizes where an old profiler records no grids at all."""
-    assert taken(analysed(eager(grids=None), replay(grids=None))) == named("names", 1.0)
-    slower = taken(analysed(eager(grids=None), replay(grids=None, lasting=150)))
-    assert [row[1:5] for row in slower] == [(None, None, "names", 0.0)] * 4
-
-
-def test_kernels_of_two_devices_are_no_sequence() -> None:
-    events = executed([(0, 7, 0), (1, 7, 0), (2, 7, 1), (3, 7, 1)])
-    assert taken(analysed(events, replay()))[0][3] is None
-
-
-def test_kernels_that_are_much_faster_are_of_another_size_too() -> None:
-    rows = taken(analysed(eager(), replay(grids=None, lasting=15)))
-    assert [row[1:5] for row in rows] == [(None, None, "names", 0.0)] * 4
-
-
-@pytest.mark.parametrize("name", ["hipGraphLaunch", "cuGraphLaunch", "cudaGraphLaunch_v10000"])
-def test_every_vendors_graph_launch_replays(name: str) -> None:
-    events = [row | {"name": name} if row["name"] == "cudaGraphLaunch" else row for row in replay()]
-    assert taken(analysed(eager(), events)) == WHOLE
-
-
-def test_a_name_that_says_nothing_does_not_speak_against_a_capture() -> None:
-    rows = taken(analysed(capture(), replay(names=(GEMM, ADD, "kernel_v9", CAST))))
-    assert rows == named("capture", 1.0)
-
-
-def test_a_capture_that_fits_in_part_has_a_lower_confidence() -> None:
-    rows = taken(analysed(capture(), replay(names=(GEMM, GEMM, GEMM, CAST))))
-    assert [row[3:5] for row in rows] == [("capture", 0.75)] * 4
-
-
-def test_a_capture_of_few_launches_fits_too_many_graphs() -> None:
-    few = [
-        call("cudaStreamBeginCapture", 0, 1),
-        operators(5)[:3],
-        [launch(10 * i + 7, 3, 500 + i) for i in range(3)],
-        call("cudaStreamEndCapture", 60, 1),
-    ]
-    assert taken(analysed(few, replay(names=NAMES[:3])), 1)[0][3] is None
-
-
-@pytest.mark.parametrize("nodes", [[9, None, 7, 6], [9, 9, 7, 6]], ids=["not recorded for all", "not unique"])
-def test_nodes_order_kernels_only_where_each_has_its_own(nodes: list[int | None]) -> None:
-    assert taken(analysed(capture(), replay(nodes=nodes))) == named("capture", 1.0)
-
-
-def test_a_run_of_neighbours_that_holds_little_of_the_graph_says_nothing() -> None:
-    passes = [eager(), eager(500, 20), eager(1000, 40)]
-    graph = replay(3000, names=(*NAMES * 3, *["own"] * 13), grids=[*GRIDS * 3, *[[1, 1, 1]] * 13])
-    assert {row[3] for row in taken(analysed(passes, graph), 25)} == {None}
+@pytest.mark.parametrize(("before", "graph", "match", "confidence"), MATCHES.values(), ids=MATCHES)
+def test_how_kernels_of_a_graph_match(
+    before: list[Any], graph: list[Any], match: str | None, confidence: float | None
+) -> None:
+    rows = taken(analysed(before, graph), len(graph) - 1)
+    assert {row[3:5] for row in rows} == {(match, confidence)}
+    if match is None:
+        assert {row[:3] for row in rows} == {(None, None, None)}
+    elif confidence == 1:
+        assert rows == named(match, 1.0)
+    elif confidence == 0:
+        assert rows == [(row[0], None, None, "names", 0.0, row[5]) for row in WHOLE]
 
 
 def test_an_annotation_names_no_module_that_a_match_names() -> None:
@@ -381,14 +351,10 @@ def ints(values: Any) -> Ints:
 )
 def test_activities_that_end_a_step_are_those_of_a_loop(rows: list[tuple[int, int, bool]], stops: list[int]) -> None:
     """Check (step, end, whether the activity is on the device) against the ends of four steps."""
-    step, end, own = (
-        ints([row[0] for row in rows]),
-        ints([row[1] for row in rows]),
-        np.array([row[2] for row in rows], bool),
-    )
-    recorded: Any = SimpleNamespace(
-        activities=SimpleNamespace(step=step, end=end), steps=SimpleNamespace(end=ints(stops))
-    )
+    step, end = (ints([row[place] for row in rows]) for place in (0, 1))
+    own = np.array([row[2] for row in rows], bool)
+    activities = SimpleNamespace(step=step, end=end)
+    recorded: Any = SimpleNamespace(activities=activities, steps=SimpleNamespace(end=ints(stops)))
     expected = [
         np.flatnonzero(own & (((step == number) & (end <= stop)) | (end == stop))).tolist()
         for number, stop in enumerate(stops)

@@ -118,9 +118,7 @@ def test_buckets_have_work_and_say_for_which_share_of_their_time() -> None:
 
 def test_the_articles_table_stands_beside_that_of_the_trace() -> None:
     matmul, pointwise = mixed().devices[0].groups
-    assert (matmul.group, matmul.time_ratio, matmul.slower_ratio) == (
-        "matmul", pytest.approx(0.7), 1,
-    )  # fmt: skip
+    assert (matmul.group, matmul.time_ratio, matmul.slower_ratio) == ("matmul", pytest.approx(0.7), 1)
     assert (matmul.article_flop_ratio, matmul.article_time_ratio) == (0.998, 0.61)
     assert (pointwise.slower_ratio, pointwise.article_time_ratio) == (None, 0.135)
 
@@ -240,6 +238,8 @@ def test_bounds_say_how_near_to_their_roof_their_kernels_come() -> None:
         ("compute", 2, 2000),
         ("memory", 3, 400),
     ]
+    kernels = report.tables["activities"].filter(pl.col("kind") == "kernel")
+    assert report.tables["bounds"].get_column("time_ns").sum() == kernels.get_column("duration_ns").sum()
 
 
 UNTILED, LONG = "my_gemm", [[128, 262_144], [262_144, 128]]  # a long inner size, and two tiles of 128 x 64
@@ -378,12 +378,6 @@ def test_the_interval_holds_what_hidden_shapes_would_show(products: list[tuple[b
         assert not any(seen for seen, _ in products)
 
 
-def test_sums_of_bounds_are_all_kernel_time() -> None:
-    report = analysed(square(1000, 500, 1), addition(5000, 100, 3), kernel("k", 7000, 1))
-    kernels = report.tables["activities"].filter(pl.col("kind") == "kernel")
-    assert report.tables["bounds"].get_column("time_ns").sum() == kernels.get_column("duration_ns").sum()
-
-
 def test_a_step_says_how_near_to_the_roof_its_own_kernels_come() -> None:
     """Products of 500 us in one step and of 1000 us in the next, at 440.5 each: 88 % and 44 % of the roof."""
     steps = [
@@ -459,62 +453,61 @@ def actual(*events: Any, **options: Any) -> list[dict[str, Any]]:
     return analysed(*events, **options).tables["tensor_cores"].to_dicts()
 
 
-def test_fp32_where_tf32_is_faster() -> None:
-    """137.4 GFLOP take 7.05 ms at 19.5 TFLOP/s, and 881 us at the A100's 156 TFLOP/s in TF32."""
-    (row,) = actual(typed(SGEMM, "float", 8_000))
-    assert (row["reason"], row["dtype"], row["target_dtype"]) == ("fp32", "fp32", "tf32")
-    assert row["could_ns"] == pytest.approx(FLOP / 156e12 * 1e9)
-    assert row["saves_ns"] == pytest.approx(8e6 - FLOP / 156e12 * 1e9)
+ODD = [[4097, 4095], [4095, 4097]]
 
 
-def test_a_device_without_tf32_has_fp16() -> None:
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    ("events", "device", "reason", "target", "could_ns"),
+    [
+        # 137.4 GFLOP take 7.05 ms at 19.5 TFLOP/s, and 881 us at the A100's 156 TFLOP/s in TF32.
+        (typed(SGEMM, "float", 8_000), A100, "fp32", "tf32", FLOP / 156e12 * 1e9),
+        # 8 ms in fp32 are 1 ms in TF32, an eighth of the peak, which alone bounds it without shapes.
+        (typed(SGEMM, "float", 8_000, shapes=False), A100, "fp32", "tf32", 1e6),
+        (typed(SGEMM, "float", 12_000), V100, "fp32", "fp16", FLOP / 125e12 * 1e9),
+        (typed(SIMT_HALF, "c10::Half", 5_000), A100, "vector-units", "fp16", FLOP / 312e12 * 1e9),
+        # Rows that do not start at 16 bytes.
+        (typed(ALIGN1, "c10::Half", 1_000, ODD), A100, "unaligned", "fp16", 2 * 4097 * 4095 * 4097 / 312e12 * 1e9),
+    ],
+)  # fmt: skip
+def test_what_tensor_cores_would_do_faster(
+    events: list[Any], device: dict[str, Any], reason: str, target: str, could_ns: float
+) -> None:
+    (row,) = actual(events, devices=[device])
+    assert (row["reason"], row["dtype"], row["target_dtype"]) == (
+        reason,
+        "fp32" if reason == "fp32" else "fp16",
+        target,
+    )
+    assert row["could_ns"] == pytest.approx(could_ns)
+    assert row["saves_ns"] == pytest.approx(row["time_ns"] - could_ns)
+    assert (row["flop"] is None) == ("args" not in events[0])
+
+
+def test_what_tensor_cores_would_do_has_its_code() -> None:
     report = analysed(typed(SGEMM, "float", 12_000), devices=[V100])
     (reported,) = report.devices[0].tensor_cores
     assert (reported.target_dtype, reported.code) == ("fp16", "torch.autocast('cuda', dtype=torch.float16)")
-    assert reported.saves_ns == pytest.approx(12e6 - FLOP / 125e12 * 1e9)
     assert "1 matmul or convolution in fp32" in " ".join(report.summary(verbose=True).split())
-
-
-def test_without_shapes_the_peaks_alone_bound_it() -> None:
-    """8 ms in fp32 are 1 ms in TF32: an eighth of the peak."""
-    (row,) = actual(typed(SGEMM, "float", 8_000, shapes=False))
-    assert (row["reason"], row["flop"], row["could_ns"]) == ("fp32", None, pytest.approx(1e6))
-
-
-def test_half_on_vector_units() -> None:
-    (row,) = actual(typed(SIMT_HALF, "c10::Half", 5_000))
-    assert (row["reason"], row["target_dtype"], row["could_ns"]) == (
-        "vector-units", "fp16", pytest.approx(FLOP / 312e12 * 1e9),
-    )  # fmt: skip
-
-
-def test_rows_that_do_not_start_at_16_bytes() -> None:
-    odd = [[4097, 4095], [4095, 4097]]
-    (row,) = actual(typed(ALIGN1, "c10::Half", 1_000, odd))
-    assert (row["reason"], row["saves_ns"]) == ("unaligned", pytest.approx(1e6 - 2 * 4097 * 4095 * 4097 / 312e12 * 1e9))
-    (reported,) = analysed(typed(ALIGN1, "c10::Half", 1_000, odd)).devices[0].tensor_cores
+    (reported,) = analysed(typed(ALIGN1, "c10::Half", 1_000, ODD)).devices[0].tensor_cores
     assert reported.code == "pad the innermost sizes to multiples of 8 elements"
 
 
 @pytest.mark.sampled
 @pytest.mark.parametrize(
-    "events",
+    ("events", "device"),
     [
-        typed(ALIGN8, "c10::Half", 500),
-        typed("ampere_fp16_s16816gemm_fp16_128x64", "c10::Half", 500),
-        typed(SGEMM, "float", 800),
-        typed("void gemv2T_kernel_val<int, float>()", "float", 100, [[1, 4096], [4096, 4096]]),
-        typed("void at::native::vectorized_elementwise_kernel<4, x>(int)", "float", 100),
-        typed("my_own_gemm", "c10::Half", 1_000, shapes=False),
+        pytest.param(typed(ALIGN8, "c10::Half", 500), A100, id="aligned"),
+        pytest.param(typed(GEMM, "c10::Half", 500), A100, id="tensor-cores"),
+        pytest.param(typed(SGEMM, "float", 800), A100, id="at-the-roof-already"),
+        pytest.param(typed("void gemv2T_kernel_val<int, float>()", "float", 100, DECODE), A100, id="held-by-memory"),
+        pytest.param(typed(ADD, "float", 100), A100, id="no-matmul"),
+        pytest.param(typed("my_own_gemm", "c10::Half", 1_000, shapes=False), A100, id="nothing-known"),
+        pytest.param(typed(SGEMM, "float", 8_000), UNLISTED, id="no-device"),
     ],
-    ids=["aligned", "tensor-cores", "at-the-roof-already", "held-by-memory", "no-matmul", "nothing-known"],
 )
-def test_what_is_well_as_it_is(events: list[Any]) -> None:
-    assert actual(events) == []
-
-
-def test_without_a_device_nothing_is_reported() -> None:
-    assert actual(typed(SGEMM, "float", 8_000), devices=[UNLISTED]) == []
+def test_what_is_well_as_it_is(events: list[Any], device: dict[str, Any]) -> None:
+    assert actual(events, devices=[device]) == []
 
 
 def test_equal_kernels_are_one_row() -> None:

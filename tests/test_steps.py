@@ -57,13 +57,16 @@ def test_annotations_copied_onto_devices_count_once() -> None:
     [
         ([step(n, 200 * n) for n in range(4)], ["first", "ok", "ok", "ok"]),
         ([step(0, 0), step(1, 200), step(2, 400), step(3, 600, count=0)], ["first", "ok", "ok", "empty"]),
-        (
-            [*(step(n, 200 * n, count=3, busy=30) for n in range(3)), step(3, 600, count=1)],
-            ["first", "ok", "ok", "cut"],
-        ),
+        ([*(step(n, 200 * n, count=3, busy=30) for n in range(3)), step(3, 600, count=1)], ["first", "ok", "ok", "cut"]),
         ([*(step(n, 200 * n) for n in range(4)), step(4, 1_600)], ["first", "ok", "ok", "ok", "outlier"]),
+        # It did little; over twice the work is something else too.
+        ([step(n, 200 * n, count=1 if n == 3 else 4, busy=20) for n in range(6)], ["first", "ok", "ok", "outlier", "ok", "ok"]),
+        ([*(step(n, 200 * n) for n in range(4)), step(4, 800, count=5, busy=20)], ["first", "ok", "ok", "ok", "outlier"]),
+        # Slow steps after the first warm up.
+        ([*(step(n, 1_000 * n, busy=400, length=900) for n in range(2)), *(step(n, 1_600 + 200 * n) for n in range(2, 7))],
+         ["first", "warm-up", *["ok"] * 5]),
     ],
-)
+)  # fmt: skip
 def test_states(steps: list[object], states: list[str]) -> None:
     report = analysed(steps)
     assert table(report, "state") == [(state,) for state in states]
@@ -109,27 +112,9 @@ def test_without_steps_no_sentence_speaks_of_one(sample: Path) -> None:
     assert [text for text in sentences(report) if step_word(text)] == []
 
 
-def test_steps_are_of_like_length_and_content() -> None:
+def test_of_two_steps_the_shorter_is_the_typical_one() -> None:
     lengths = analysed(step(0, 0), step(1, 200), step(2, 400, busy=160))
-    assert table(lengths, "state") == [("first",), ("ok",), ("outlier",)], "of two, the shorter is the typical one"
-    more = analysed(step(0, 0), step(1, 200), step(2, 400), step(3, 600, count=5, busy=20))
-    assert table(more, "state")[-1] == ("outlier",), "over twice the work is something else"
-
-
-def test_of_labels_that_count_loops_the_innermost_is_the_step() -> None:
-    outer = [annotation(f"epoch {n}", 600 * n, 590) for n in range(3)]
-    inner = [annotation(f"epoch {n // 3} batch {n % 3}", 200 * n, 190) for n in range(9)]
-    report = analysed(loop(9), outer, inner)
-    assert (report.steps_from, len(report.steps)) == ("epoch # batch #", 9)
-    named = [annotation(f"epoch {n // 3} forward", 200 * n, 190) for n in range(9)]
-    assert analysed(loop(9), outer, named).steps_from == "epoch #", "a part has a name, no number"
-
-
-def test_profiler_steps_that_do_not_recur_give_way_to_marks_that_do() -> None:
-    ends = [annotation("Optimizer.step#SGD.step", 200 * n + 120, 20) for n in range(6)]
-    whole = [annotation("ProfilerStep#0", 0, 1_300)]
-    assert analysed(loop(6), whole, ends).steps_from == "optimizer"
-    assert analysed(loop(6), whole).steps_from == "ProfilerStep"
+    assert table(lengths, "state") == [("first",), ("ok",), ("outlier",)]
 
 
 def test_the_steady_window_may_be_several_intervals() -> None:
@@ -177,15 +162,11 @@ def test_a_step_has_the_regime_of_its_own_partition() -> None:
 
 def in_bursts(stalls: dict[int, int], count: int = 14) -> Report:
     """Analyse steps of 200 us, some of which wait for the data loader first."""
-    rows, at = [], 0
+    loads, rows, at = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", [], 0
     for n in range(count):
         wait = stalls.get(n, 0)
         rows.append([*step(n, at + wait), annotation(f"ProfilerStep#{n}", at, wait + 100)][1:])
-        rows += (
-            [annotation("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", at + 1, wait - 2)]
-            if wait
-            else []
-        )
+        rows += [annotation(loads, at + 1, wait - 2)] if wait else []
         at += wait + 200
     return analysed(rows)
 
@@ -217,60 +198,70 @@ def test_durations_of_steps_sum_to_their_span() -> None:
 # Steps without marks
 
 
-def loop(count: int, *around: object, period: int = 200, copies: bool = True) -> list[object]:
+def loop(count: int) -> list[object]:
     """Build ``count`` iterations that copy their input, launch three layers of two kernels, and an epilogue."""
-    events: list[object] = [*around]
+    events: list[object] = []
     for n in range(count):
-        t, first = period * n, 100 * n
+        t, first = 200 * n, 100 * n
         names = [*("gemm", "relu") * 3, "argmax"]
-        if copies:
-            events += [call("cudaMemcpyAsync", t, 4, correlation=first + 90), copy("HtoD (Pinned -> Device)", t + 6, 8, correlation=first + 90, bytes=1 << 18)]  # fmt: skip
+        events += [call("cudaMemcpyAsync", t, 4, correlation=first + 90), copy("HtoD (Pinned -> Device)", t + 6, 8, correlation=first + 90, bytes=1 << 18)]  # fmt: skip
         events += [launched(name, t + 10 + 15 * k, t + 20 + 15 * k, 12, first + k + 1) for k, name in enumerate(names)]
     return events
 
 
-def test_optimizers_and_data_loaders_announce_steps() -> None:
-    fetches = [
-        annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 200 * n - 5, 4) for n in range(6)
-    ]
-    report = analysed(loop(6), fetches)
-    assert (report.steps_from, len(report.steps)) == ("data loader", 6)
-    ends = [annotation("Optimizer.step#SGD.step", 200 * n + 120, 20) for n in range(6)]
-    report = analysed(loop(6), fetches, ends)
-    assert (report.steps_from, len(report.steps)) == ("optimizer", 6)
-    assert table(report, "host_start_ns", "host_end_ns")[1] == (145, 345), "time starts 5 us earlier, with the fetch"
+def marks(name: str, first: float = 3, length: float = 180) -> list[object]:
+    """Build an annotation in each iteration of `loop`."""
+    return [annotation(name.format(n, n // 3, n % 3), 200 * n + first, length) for n in range(9)]
+
+
+FETCHES = marks("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", -5, 4)
+ENDS, PARTS, EPOCHS = (
+    marks("Optimizer.step#SGD.step", 120, 20),
+    marks("part {}"),
+    [annotation(f"epoch {n}", 600 * n, 590) for n in range(3)],
+)
+WHOLE, MODULE = annotation("ProfilerStep#0", 0, 1_900), "nn.Module: Net_0"
+SOURCES: dict[str, tuple[list[object], str | None]] = {
+    "nothing": ([], None),
+    "data loader": ([FETCHES], "data loader"),
+    "optimizer before data loader": ([FETCHES, ENDS], "optimizer"),
+    "of labels that count loops the innermost": ([EPOCHS, marks("epoch {1} batch {2}", 0, 190)], "epoch # batch #"),
+    "a part has a name, no number": ([EPOCHS, marks("epoch {1} forward", 0, 190)], "epoch #"),
+    "one profiler step gives way to marks that recur": ([WHOLE, ENDS], "optimizer"),
+    "one profiler step alone": ([WHOLE], "ProfilerStep"),
+    "frames of a framework": (
+        [[python("vllm/v1/worker/gpu_worker.py(540): execute_model", 200 * n, 190),
+          python("vllm/v1/worker/gpu_model_runner.py(3200): execute_model", 200 * n + 2, 180)] for n in range(9)], "vLLM",
+    ),
+    "compiled regions": ([marks("Torch-Compiled Region: 0/0", 8, 120)], None),
+    "parts": ([PARTS], "part #"),
+    # Annotations within one module call or operator are parts of a pass; autograd's thread works within the call of another.
+    "within an operator": ([PARTS, op("x::forward", 0, 2_000)], None),
+    "within a module": ([PARTS, python(MODULE, 0, 2_000)], None),
+    "within a module of another thread": ([PARTS, python(MODULE, 0, 2_000, tid=7)], None),
+    "an epoch has steps": ([PARTS, annotation("epoch", 0, 2_000)], "part #"),
+    "a pass has parts": ([PARTS, annotation("forward", 0, 2_000)], None),
+    **{f"layers: {name}": ([marks(name)], None)
+       for name in ("layer {}", "block_{}", "encoder.layers.{}.mlp", "Attention", "TransformerBlock_{}")},
+}  # fmt: skip
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize(("around", "source"), SOURCES.values(), ids=SOURCES)
+def test_what_marks_steps(around: list[object], source: str | None) -> None:
+    report = analysed(loop(9), around)
+    count = {None: 0, "epoch #": 3, "ProfilerStep": 1}.get(source, 9)
+    assert (report.steps_from, len(report.steps)) == (source, count)
+
+
+def test_time_of_a_step_starts_with_the_fetch() -> None:
+    report = analysed(loop(9), FETCHES, ENDS)
+    assert table(report, "host_start_ns", "host_end_ns")[1] == (145, 345), "5 us earlier"
 
 
 def test_frameworks_announce_steps_also_once() -> None:
     once = analysed(loop(1), annotation("execute_context_2(512)_generation_30(30)", 0, 190))
     assert (once.steps_from, table(once, "index", "state")) == ("serving framework", [(0, "ok")])
-    frames = [python("vllm/v1/worker/gpu_worker.py(540): execute_model", 200 * n, 190) for n in range(4)]
-    inner = [python("vllm/v1/worker/gpu_model_runner.py(3200): execute_model", 200 * n + 2, 180) for n in range(4)]
-    report = analysed(loop(4), frames, inner)
-    assert (report.steps_from, len(report.steps)) == ("vLLM", 4)
-
-
-def test_repetitions_without_marks_or_of_compiled_regions_are_no_steps() -> None:
-    regions = [annotation("Torch-Compiled Region: 0/0", 200 * n + 8, 120) for n in range(6)]
-    assert analysed(loop(6)).steps_from is None
-    assert analysed(loop(6), regions).steps_from is None
-
-
-def test_annotations_within_one_module_call_or_operator_are_parts_of_a_pass() -> None:
-    """As are those within a call on another thread: autograd's works within the call of the one that asked for it."""
-    parts = [annotation(f"part {n}", 200 * n + 3, 180) for n in range(6)]
-    assert analysed(loop(6), parts).steps_from == "part #"
-    module = "nn.Module: Net_0"
-    for around in (op("x::forward", 0, 2_000), python(module, 0, 2_000), python(module, 0, 2_000, tid=7)):
-        assert analysed(loop(6), parts, around).steps_from is None, around
-    assert analysed(loop(6), parts, annotation("epoch", 0, 2_000)).steps_from == "part #", "an epoch has steps"
-    assert analysed(loop(6), parts, annotation("forward", 0, 2_000)).steps_from is None, "a pass has parts"
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("name", ["layer {}", "block_{}", "encoder.layers.{}.mlp", "Attention", "TransformerBlock_{}"])
-def test_annotations_that_name_layers_mark_no_steps(name: str) -> None:
-    assert analysed(loop(6), [annotation(name.format(n), 200 * n + 3, 180) for n in range(6)]).steps_from is None
 
 
 def test_each_process_has_its_own_steps() -> None:
@@ -295,19 +286,6 @@ def test_a_number_that_nothing_counts_to_is_no_step() -> None:
 
 
 # Broken steps
-
-
-def test_slow_steps_after_the_first_warm_up() -> None:
-    slow = [step(n, 1_000 * n, busy=400, length=900) for n in range(2)]
-    report = analysed(slow, [step(n, 1_600 + 200 * n) for n in range(2, 7)])
-    assert [state for (state,) in table(report, "state")] == ["first", "warm-up", *["ok"] * 5]
-
-
-def test_a_step_that_did_little_is_an_outlier() -> None:
-    steps = [step(n, 200 * n, count=1 if n == 3 else 4, busy=20) for n in range(6)]
-    report = analysed(steps)
-    assert [state for (state,) in table(report, "state")] == ["first", "ok", "ok", "outlier", "ok", "ok"]
-    assert report.verdict.window.steps == (1, 2, 4, 5)
 
 
 def test_a_step_has_cause_and_runner_up() -> None:
@@ -336,6 +314,10 @@ def test_a_step_has_a_sentence_and_its_confidence() -> None:
 def marked(index: int, inside: object) -> list[object]:
     """Build a step of 20 ms with the host's and the device's work in it."""
     return [annotation(f"ProfilerStep#{index}", 20_000 * index, 19_900), inside]
+
+
+def one_kernel_each(count: int) -> list[object]:
+    return [marked(n, launched(GEMM, 20_000 * n + 100, 20_000 * n + 110, 50, n + 1)) for n in range(count)]
 
 
 def cold_then_warm(first: str = "cold") -> Report:
@@ -380,12 +362,7 @@ def test_a_step_is_judged_for_what_recording_took_of_it() -> None:
     assert taken[2] == max(ns for ns in taken if ns is not None) >= 11 * 400 * 500
     assert taken[1] == pytest.approx(12 * 20 * 500, rel=0.1)
     assert "Recording is estimated at up to 2.4" in (steps[2].headline or "")
-    assert (
-        analysed([marked(n, launched(GEMM, 20_000 * n + 100, 20_000 * n + 110, 50, n + 1)) for n in range(3)])
-        .steps[0]
-        .recording_ns
-        is None
-    )
+    assert analysed(one_kernel_each(3)).steps[0].recording_ns is None
 
 
 def test_a_step_that_only_recording_makes_overhead_bound_says_so() -> None:
@@ -421,37 +398,31 @@ def test_the_steps_of_a_report_are_reported_with_what_limits_them() -> None:
     assert "set aside: 1 first (Overhead-bound: cold start)" in " ".join(
         cold_then_warm().summary(200, verbose=True).split()
     )
-    one = analysed(marked(0, launched(GEMM, 100, 110, 50, 1)))
-    assert "### Steps" not in one.to_markdown()
-    many = analysed(
-        [marked(n, launched(GEMM, 20_000 * n + 100, 20_000 * n + 110, 50, n + 1)) for n in range(30)]
-    ).to_markdown()
+    assert "### Steps" not in analysed(one_kernel_each(1)).to_markdown()
+    many = analysed(one_kernel_each(30)).to_markdown()
     assert many.count("| ProfilerStep#") == 12
     assert "18 more steps" in many
 
 
-def scoped(*names: str, copies: bool = True) -> list[object]:
-    """Build iterations as PyTorch before 1.11 writes them, with scopes among the operators, named ``names`` in turn."""
-    return [loop(6, copies=copies), *(op(names[n % len(names)].format(n), 200 * n + 0.5, 190) for n in range(6))]
+def scoped(name: str) -> list[object]:
+    """Build iterations as PyTorch before 1.11 writes them, with scopes of this name among the operators."""
+    return [loop(6), *(op(name.format(n), 200 * n + 0.5, 190) for n in range(6))]
 
 
-@pytest.mark.parametrize("name", ["epoch=0/step={}", "train step {}", "step-{}", "## step ##", "trainer.step"])
-def test_scopes_among_the_operators_of_old_files_mark_steps(name: str) -> None:
-    """Check that a name that no operator has is as unlikely to be a layer's scope in old files as in new ones."""
-    report = analysed(scoped(name, copies=False))
-    assert len(report.steps) == 6, report.steps_from
-
-
-@pytest.mark.parametrize("name", ["train_step", "MyFunction", "aten::linear"])
-def test_names_that_operators_may_have_mark_no_steps(name: str) -> None:
-    assert analysed(scoped(name)).steps_from is None
-
-
-def test_parts_of_steps_among_the_operators_mark_none() -> None:
-    for name in ("TorchDynamo Cache Lookup", "layer {}", "DistributedDataParallel.forward"):
-        assert analysed(scoped(name, copies=False)).steps_from is None
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        # A name that no operator has is as unlikely to be a layer's scope in old files as in new ones.
+        ("epoch=0/step={}", 6), ("train step {}", 6), ("step-{}", 6), ("## step ##", 6), ("trainer.step", 6),
+        # Operators and parts of steps.
+        ("train_step", 0), ("MyFunction", 0), ("aten::linear", 0),
+        ("TorchDynamo Cache Lookup", 0), ("layer {}", 0), ("DistributedDataParallel.forward", 0),
+    ],
+)  # fmt: skip
+def test_scopes_among_the_operators_of_old_files_mark_steps(name: str, count: int) -> None:
+    assert len(analysed(scoped(name)).steps) == count
     user = annotation("something", 5, 2)
-    assert analysed(scoped("train step", copies=False), user).steps_from is None, "a file with user annotations"
+    assert not analysed(scoped(name), user).steps, "a file with user annotations"
 
 
 def test_of_equal_marks_on_two_threads_those_that_begin_first_are_taken_in_any_order_of_the_file() -> None:
