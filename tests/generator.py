@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from hypothesis import strategies as st
+from kineto import A100
 
 Flows = Literal["all", "some", "none"]
 
@@ -130,17 +131,10 @@ _delay = st.one_of(st.integers(-4_000, 0), _short, st.integers(0, 9_000), st.int
 
 def _works(category: str, names: Sequence[str], devices: Sequence[int]) -> st.SearchStrategy[_Work]:
     return st.builds(
-        _Work,
-        device=st.sampled_from(devices),
-        stream=st.sampled_from((7, 7, 7, 20)),
-        delay=_delay,
-        duration=_duration,
-        in_order=st.sampled_from((True, True, True, False)),
-        category=st.just(category),
-        name=st.sampled_from(names),
-        blocks=st.sampled_from((1, 64, 4096)),
-        recorded=st.sampled_from((True, True, True, True, False)),
-    )
+        _Work, device=st.sampled_from(devices), stream=st.sampled_from((7, 7, 7, 20)), delay=_delay, duration=_duration,
+        in_order=st.sampled_from((True, True, True, False)), category=st.just(category), name=st.sampled_from(names),
+        blocks=st.sampled_from((1, 64, 4096)), recorded=st.sampled_from((True, True, True, True, False)),
+    )  # fmt: skip
 
 
 def _calls(devices: Sequence[int]) -> st.SearchStrategy[_Call]:
@@ -172,25 +166,14 @@ def _instructions(devices: Sequence[int]) -> st.SearchStrategy[tuple[_Instructio
     calls = _calls(devices)
 
     def wrapped(inner: st.SearchStrategy[_Instruction]) -> st.SearchStrategy[_Instruction]:
-        wrappers = [
-            st.builds(
-                _Wrapper,
-                pause=_pause,
-                category=st.just(category),
-                name=st.sampled_from(names),
-                tail=_pause,
-                inside=st.lists(inner, min_size=1, max_size=3).map(tuple),
-            )
+        inside = st.lists(inner, min_size=1, max_size=3).map(tuple)
+        return st.one_of(
+            st.builds(_Wrapper, _pause, st.just(category), st.sampled_from(names), tail=_pause, inside=inside)
             for category, names in WRAPPER_NAMES.items()
-        ]
-        return st.one_of(wrappers)
+        )
 
-    captured = st.builds(
-        _Capture,
-        pause=_pause,
-        launches=st.lists(st.tuples(_pause, _short), max_size=3).map(tuple),
-        closes=st.sampled_from((True, True, True, False)),
-    )
+    launches = st.lists(st.tuples(_pause, _short), max_size=3).map(tuple)
+    captured = st.builds(_Capture, _pause, launches, st.sampled_from((True, True, True, False)))
     leaf: st.SearchStrategy[_Instruction] = st.one_of(calls, calls, calls, calls, captured)
     return st.lists(st.recursive(leaf, wrapped, max_leaves=5), min_size=1, max_size=8).map(tuple)
 
@@ -261,16 +244,9 @@ class _Recorder:
         if not work.recorded:
             return
         start += self.skew
-        details: dict[str, object] = {
-            "device": work.device,
-            "context": 1,
-            "stream": work.stream,
-            "correlation": correlation,
-        }
-        if work.category == "kernel":
-            details |= {"grid": [work.blocks, 1, 1], "block": [128, 1, 1]}
-        else:
-            details |= {"bytes": 4 * work.duration}
+        details = {"device": work.device, "context": 1, "stream": work.stream, "correlation": correlation}
+        is_kernel = work.category == "kernel"
+        details |= {"grid": [work.blocks, 1, 1], "block": [128, 1, 1]} if is_kernel else {"bytes": 4 * work.duration}
         self._slice(work.category, work.name, *place, start, work.duration, details)
         if flow_id is not None:
             self.events.append(_Event("f", "ac2g", "ac2g", *place, start, flow_id=flow_id))
@@ -282,31 +258,27 @@ class _Recorder:
 
 
 @st.composite
-def _behind_earlier_work(draw: st.DrawFn, device: int) -> tuple[tuple[_Instruction, ...], int]:
-    """Draw a kernel that may wait for work from before the recording, and its wait; the CPU may wait for the device."""
+def _behind_earlier_work(draw: st.DrawFn) -> tuple[_Instruction, ...]:
+    """Draw a kernel that may wait for work from before the recording; the CPU may wait for the device."""
     until = draw(st.integers(900_000, 4_000_000))
     small, late = draw(st.integers(0, until // 40)), draw(st.sampled_from((0, 2_000, until // 20, until // 4)))
     blocks = draw(st.sampled_from((until, until, until, until // 2)))
 
     def kernel(stream: int, delay: int, duration: int) -> _Work:
-        return _Work(device, stream, delay, duration, True, "kernel", KERNEL_NAMES[1], 64, True)
+        return _Work(0, stream, delay, duration, True, "kernel", KERNEL_NAMES[1], 64, True)
 
-    waits = _Call(
-        1_000, draw(st.sampled_from((*("cudaStreamSynchronize",) * 3, "cudaMalloc"))), blocks, (), "correlation"
-    )
+    waiting = draw(st.sampled_from((*("cudaStreamSynchronize",) * 3, "cudaMalloc")))
+    waits = _Call(1_000, waiting, blocks, (), "correlation")
     first = _Call(0, "cudaLaunchKernel", 600, (kernel(7, 1_000, small),), "correlation")
-    second = _Call(
-        late, "cudaLaunchKernel", 600, (kernel(draw(st.sampled_from((7, 20))), until, 5_000),), "correlation"
-    )
-    return (first, second, waits), until
+    behind = kernel(draw(st.sampled_from((7, 20))), until, 5_000)
+    return first, _Call(late, "cudaLaunchKernel", 600, (behind,), "correlation"), waits
 
 
 @st.composite
 def traces_behind_earlier_work(draw: st.DrawFn) -> RandomTrace:
     """Draw traces of one thread that begin with possible work from before the recording, and then continue."""
     recorder = _Recorder("all", 0, unique_flow_ids=False)
-    behind, _ = draw(_behind_earlier_work(0))
-    recorder.play((*behind, *draw(_instructions((0,)))), 4_000, 4_000, 50_000, 100)
+    recorder.play((*draw(_behind_earlier_work()), *draw(_instructions((0,)))), 4_000, 4_000, 50_000, 100)
     return RandomTrace(_file(recorder.events, origin=0))
 
 
@@ -341,13 +313,7 @@ def random_traces(draw: st.DrawFn) -> RandomTrace:
 
 def _file(events: Sequence[_Event], origin: int) -> bytes:
     used = sorted({e.pid for e in events if e.category in ("kernel", "gpu_memcpy", "gpu_memset")})
-    properties = [
-        {
-            "id": device, "name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 81251 << 20, "computeMajor": 8,
-            "computeMinor": 0, "warpSize": 32, "numSms": 108,
-        }
-        for device in used
-    ]  # fmt: skip
+    properties = [A100 | {"id": device} for device in used]
     header = json.dumps({"schemaVersion": 1, "deviceProperties": properties})
     body = ",\n".join(event.text(origin) for event in events)
     return f'{header[:-1]}, "traceEvents": [\n{body}\n]}}\n'.encode()

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kineto import A100, Event, annotation, event, flow, kernel, launched
+from kineto import A100, Event, annotation, flow, kernel, launched, op
 
 
 def _file(*events: Event | Sequence[Event], **more: Any) -> bytes:
@@ -83,9 +83,7 @@ def long_names() -> bytes:
 
 
 def long_operator_names() -> bytes:
-    return _file(
-        [event("cpu_op", f"{n}" + "a" * 5_000, 20 * n, 15, pid=100, tid=100) for n in range(80)], *_launches(80)
-    )
+    return _file([op(f"{n}" + "a" * 5_000, 20 * n, 15) for n in range(80)], *_launches(80))
 
 
 def one_very_long_name() -> bytes:
@@ -98,9 +96,7 @@ def long_step_names() -> bytes:
 
 
 def nested_operators() -> bytes:
-    return _file(
-        [event("cpu_op", f"op{n}", n, 10_000 - 2 * n, pid=100, tid=100) for n in range(3_000)], *_launches(100)
-    )
+    return _file([op(f"op{n}", n, 10_000 - 2 * n) for n in range(3_000)], *_launches(100))
 
 
 def overlapping_kernels() -> bytes:

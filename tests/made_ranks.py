@@ -64,17 +64,12 @@ def job(
         begun = list(now)
         is_first = True
         for what, value in program:
-            if what == "work":
-                for rank in range(size):
-                    takes = value + (delay(rank, step) if is_first else 0)
+            if what in ("work", "work on"):
+                for rank in range(size) if what == "work" else value[0]:
+                    takes = value[1] if what == "work on" else value + (delay(rank, step) if is_first else 0)
                     ran[rank].append((step, "gemm", None, now[rank], now[rank] + takes))
                     now[rank] += takes
-                is_first = False
-                continue
-            if what == "work on":
-                for rank in value[0]:
-                    ran[rank].append((step, "gemm", None, now[rank], now[rank] + value[1]))
-                    now[rank] += value[1]
+                is_first &= what != "work"
                 continue
             if what == "send":
                 end = max(now[rank] for rank in value) + SEND
@@ -186,15 +181,8 @@ def document(made: Made, rank: int, *, seq: bool = True, launches: str = "cudaLa
             number += 1
             kernel = {"device": 0, "context": 1, "stream": 7, "correlation": number}
             if group is None:
-                row(
-                    "cpu_op",
-                    "aten::mm",
-                    at,
-                    at + 8,
-                    100,
-                    100,
-                    **{"External id": number, "Input Dims": [[64, 64], [64, 64]]},
-                )
+                shapes = {"External id": number, "Input Dims": [[64, 64], [64, 64]]}
+                row("cpu_op", "aten::mm", at, at + 8, 100, 100, **shapes)
                 row("kernel", "ampere_sgemm_128x64_nn", us(start), us(end), 0, 7, **kernel, **{"External id": number})
             else:
                 counts[group] = counts.get(group, 0) + 1

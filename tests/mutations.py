@@ -100,14 +100,8 @@ def random_trace(choose: random.Random) -> bytes:
     text = between.join(_written(row, order, choose, colon, ascii_only) for row in rows)
     if choose.random() < 0.2:
         return f"[{text}]".encode("utf-8", "surrogatepass")
-    head = choose.choice(
-        (
-            '"schemaVersion": 1, ',
-            "",
-            '"deviceProperties": [{"id": 0, "name": "x", "numSms": 4}], ',
-            '"a": [{"b": "}, {"}], ',
-        )
-    )
+    devices = '"deviceProperties": [{"id": 0, "name": "x", "numSms": 4}], '
+    head = choose.choice(('"schemaVersion": 1, ', "", devices, '"a": [{"b": "}, {"}], '))
     tail = choose.choice(("", ', "distributedInfo": {"rank": 1}', ', "traceName": "}, {"'))
     blank = choose.choice(("", " ", "\n  "))
     return f'{{{head}"traceEvents"{colon}[{blank}{text}{blank}]{tail}}}'.encode("utf-8", "surrogatepass")

@@ -68,61 +68,35 @@ def exported(trace: Trace) -> Export:
             "streamId": row["stream"],
             "globalPid": process,
         }
-        export.add(
-            table,
-            **_span(row, origin),
-            **place,
-            correlationId=row["correlation"] or 0,
-            graphNodeId=row["graph_node_id"],
-            **columns,
-        )
+        ids = {"correlationId": row["correlation"] or 0, "graphNodeId": row["graph_node_id"]}
+        export.add(table, **_span(row, origin), **place, **ids, **columns)
     inputs = dict(trace.operator_inputs.select("event_id", "input_dims").iter_rows())
     for row in trace.host_events.sort("row").iter_rows(named=True):
         if row["thread_id"] is None or row["kind"] not in ("runtime", "driver", "operator", "annotation"):
             continue
         at = {**_span(row, origin), "globalTid": thread(*threads[row["thread_id"]])}
         if row["kind"] in ("runtime", "driver"):
-            versioned = row["name"] + "_v3020" * (row["kind"] == "runtime")
+            name = export.text(row["name"] + "_v3020" * (row["kind"] == "runtime"))
             kind = RUNTIME if row["kind"] == "runtime" else DRIVER
-            export.add(
-                "CUPTI_ACTIVITY_KIND_RUNTIME",
-                **at,
-                nameId=export.text(versioned),
-                eventClass=kind,
-                correlationId=row["correlation"] or 0,
-            )
+            at |= {"nameId": name, "eventClass": kind, "correlationId": row["correlation"] or 0}
+            export.add("CUPTI_ACTIVITY_KIND_RUNTIME", **at)
         else:
-            export.add(
-                "NVTX_EVENTS", **at, eventType=PUSH_POP, text=_emitted(row, inputs.get(row["event_id"])), textId=None
-            )
+            text = _emitted(row, inputs.get(row["event_id"]))
+            export.add("NVTX_EVENTS", **at, eventType=PUSH_POP, text=text, textId=None)
     for row in trace.sync_events.iter_rows(named=True):
         # Real files name the device of a wait by its context only.
         place = {"deviceId": 0, "contextId": row["device"] + 1, "streamId": row["stream"], "globalPid": process}
         kind = _SYNCS.index(row["name"]) if row["name"] in _SYNCS else 0
-        export.add(
-            "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
-            **_span(row, origin),
-            **place,
-            correlationId=row["correlation"],
-            syncType=kind,
-            eventSyncId=0,
-        )
+        ids = {"correlationId": row["correlation"], "syncType": kind, "eventSyncId": 0}
+        export.add("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", **_span(row, origin), **place, **ids)
     for entry in trace.header.devices:
-        memory = {"totalMemory": entry.memory_bytes, "smCount": entry.sm_count, "threadsPerWarp": entry.warp_size}
-        memory |= {
-            "maxWarpsPerSm": (entry.threads_per_sm or 0) // (entry.warp_size or 1),
-            "maxRegistersPerSm": entry.registers_per_sm,
-            "maxShmemPerSm": entry.shared_bytes_per_sm,
-        }
         major, minor = (entry.compute_capability or "0.0").split(".")
         export.add(
-            "TARGET_INFO_GPU",
-            id=int(entry.index),
-            name=entry.name,
-            **memory,
-            computeMajor=int(major),
-            computeMinor=int(minor),
-        )
+            "TARGET_INFO_GPU", id=int(entry.index), name=entry.name, totalMemory=entry.memory_bytes, smCount=entry.sm_count,
+            threadsPerWarp=entry.warp_size, maxWarpsPerSm=(entry.threads_per_sm or 0) // (entry.warp_size or 1),
+            maxRegistersPerSm=entry.registers_per_sm, maxShmemPerSm=entry.shared_bytes_per_sm,
+            computeMajor=int(major), computeMinor=int(minor),
+        )  # fmt: skip
     return export
 
 
@@ -160,10 +134,5 @@ def _activity(export: Export, row: Mapping[str, Any]) -> tuple[str, dict[str, An
     }
     numbers = {"registersPerThread": row["registers_per_thread"], "graphId": row["graph_id"]}
     shared = {"staticSharedMemory": 0, "dynamicSharedMemory": row["shared_memory_bytes"]}
-    return "CUPTI_ACTIVITY_KIND_KERNEL", {
-        "demangledName": export.text(name),
-        "shortName": export.text(name),
-        **sizes,
-        **numbers,
-        **shared,
-    }
+    names = dict.fromkeys(("demangledName", "shortName"), export.text(name))
+    return "CUPTI_ACTIVITY_KIND_KERNEL", {**names, **sizes, **numbers, **shared}

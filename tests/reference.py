@@ -24,13 +24,10 @@ _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,9})?")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _EXACT = Context(prec=1000, Emax=MAX_EMAX, Emin=MIN_EMIN)
 HOST = {
-    "annotation": ("user_annotation",),
-    "python": ("python_function",),
-    "operator": ("cpu_op", "operator"),
-    "overhead": ("overhead",),
+    "annotation": ("user_annotation",), "python": ("python_function",), "operator": ("cpu_op", "operator"), "overhead": ("overhead",),
     "runtime": ("cuda_runtime", "hip_runtime", "xpu_runtime", "privateuse1_runtime", "mtia_runtime", "runtime"),
     "driver": ("cuda_driver", "xpu_driver", "privateuse1_driver"),
-}
+}  # fmt: skip
 NESTING = ("annotation", "python", "operator", "other", "overhead", "runtime", "driver")
 DEVICE = {
     "kernel": ("kernel", "concurrent_kernel"),
@@ -38,80 +35,48 @@ DEVICE = {
     "memset": ("gpu_memset", "memset"),
 }
 ROWS = {
-    "sync": ("cuda_sync", "xpu_sync"),
-    "device-annotation": ("gpu_user_annotation",),
-    "device-event": ("cuda_event",),
-    "profiler-range": ("cuda_profiler_range",),
-    "session": ("trace",),
-}
+    "sync": ("cuda_sync", "xpu_sync"), "device-annotation": ("gpu_user_annotation",), "device-event": ("cuda_event",),
+    "profiler-range": ("cuda_profiler_range",), "session": ("trace",),
+}  # fmt: skip
 KINDS = {name: kind for group in (HOST, DEVICE, ROWS) for kind, names in group.items() for name in names}
 UNSUPPORTED = ("mtia_", "hpu_", "xpu_", "npu_", "ipu_", "tpu_", "glow", "privateuse1_")
 FLOWS = {"ac2g": "launch", "async_cpu_to_gpu": "launch", "async": "launch", "fwdbwd": "forward-backward"}
-LEFT_OUT = frozenset(
-    [
-        "no-time", "implausible-time", "outside-time", "negative-duration", "unmatched", "unknown-phase",
-        "device-event", "profiler-range", "marker", "arrow", "counter", "unsupported", "not-an-event",
-        "too-deep",
-    ]
-)  # fmt: skip
+LEFT_OUT = frozenset((
+    "no-time", "implausible-time", "outside-time", "negative-duration", "unmatched", "unknown-phase", "device-event",
+    "profiler-range", "marker", "arrow", "counter", "unsupported", "not-an-event", "too-deep",
+))  # fmt: skip
 """Codes of the notes that count events in no table."""
 
 HOST_NUMBERS = {
-    "correlation": "correlation",
-    "external_id": ("External id", "external id"),
-    "sequence_number": "Sequence number",
-    "forward_thread": "Fwd thread id",
-    "python_id": "Python id",
-    "python_parent_id": "Python parent id",
-}
+    "correlation": "correlation", "external_id": ("External id", "external id"), "sequence_number": "Sequence number",
+    "forward_thread": "Fwd thread id", "python_id": "Python id", "python_parent_id": "Python parent id",
+}  # fmt: skip
 CALL = {"correlation", "external_id"}
 OPERATOR = {"external_id", "sequence_number", "forward_thread"}
 PYTHON = {"python_id", "python_parent_id"}
 KEPT = {"runtime": CALL, "driver": CALL, "operator": OPERATOR, "annotation": OPERATOR, "python": PYTHON}
 """Numbers with a meaning for a kind of host event; for other kinds all numbers, except those of Python frames."""
 DEVICE_NUMBERS = {
-    "stream": ("original_stream", "stream"),
-    "context": "context",
-    "correlation": "correlation",
-    "external_id": ("External id", "external id"),
-    "bytes": ("bytes", "Bytes"),
-    "registers_per_thread": "registers per thread",
-    "shared_memory_bytes": "shared memory",
-    "graph_id": "graph id",
-    "graph_node_id": "graph node id",
-}
+    "stream": ("original_stream", "stream"), "context": "context", "correlation": "correlation",
+    "external_id": ("External id", "external id"), "bytes": ("bytes", "Bytes"),
+    "registers_per_thread": "registers per thread", "shared_memory_bytes": "shared memory",
+    "graph_id": "graph id", "graph_node_id": "graph node id",
+}  # fmt: skip
 INPUTS = {
-    "input_dims": ("Input Dims", "Input dims"),
-    "input_types": "Input type",
-    "input_strides": "Input Strides",
-    "concrete_inputs": "Concrete Inputs",
-    "collective": "Collective name",
-    "message_dtype": "dtype",
-    "input_splits": "In split size",
-    "output_splits": "Out split size",
-    "process_group": "Process Group Name",
-    "process_group_description": "Process Group Description",
-    "process_group_ranks": "Process Group Ranks",
-    "comms_id": "Comms Id",
-    "call_stack": "Call stack",
-    "module_hierarchy": "Module Hierarchy",
-    "kernel_file": "kernel_file",
-}
-
-
+    "input_dims": ("Input Dims", "Input dims"), "input_types": "Input type", "input_strides": "Input Strides",
+    "concrete_inputs": "Concrete Inputs", "collective": "Collective name", "message_dtype": "dtype",
+    "input_splits": "In split size", "output_splits": "Out split size", "process_group": "Process Group Name",
+    "process_group_description": "Process Group Description", "process_group_ranks": "Process Group Ranks",
+    "comms_id": "Comms Id", "call_stack": "Call stack", "module_hierarchy": "Module Hierarchy", "kernel_file": "kernel_file",
+}  # fmt: skip
 OF_OPERATORS = (
-    "input_dims", "input_types", "input_strides", "concrete_inputs", "call_stack", "module_hierarchy",
-    "kernel_file",
+    "input_dims", "input_types", "input_strides", "concrete_inputs", "call_stack", "module_hierarchy", "kernel_file",
 )  # fmt: skip
 INPUT_NUMBERS = {
-    "output_elements": ("Out msg nelems", "Out msg size"),
-    "group_size": "Group size",
-    "global_rank_start": "Global rank start",
-    "global_rank_stride": "Global rank stride",
-    "collective_seq": "Seq",
-    "source_rank": "Src Rank",
-    "destination_rank": "Dst Rank",
-}
+    "message_elements": ("In msg nelems", "In msg size"), "output_elements": ("Out msg nelems", "Out msg size"), "group_size": "Group size", "collective_seq": "Seq",
+    "global_rank_start": "Global rank start", "global_rank_stride": "Global rank stride",
+    "source_rank": "Src Rank", "destination_rank": "Dst Rank",
+}  # fmt: skip
 
 
 class Digits(str):
@@ -591,14 +556,9 @@ def _sized(row: Row) -> Row:
 
 
 def _input_row(i: int, e: Row) -> Row:
-    return _sized(
-        {
-            "event_id": i,
-            **{column: first(e["args"], keys) for column, keys in INPUTS.items()},
-            "message_elements": integer(first(e["args"], ("In msg nelems", "In msg size"))),
-            **{column: integer(first(e["args"], keys)) for column, keys in INPUT_NUMBERS.items()},
-        }
-    )
+    texts = {column: first(e["args"], keys) for column, keys in INPUTS.items()}
+    numbers = {column: integer(first(e["args"], keys)) for column, keys in INPUT_NUMBERS.items()}
+    return _sized({"event_id": i, **texts, **numbers})
 
 
 def _device_row(i: int, e: Row, codes: dict[str, int]) -> Row:
@@ -644,24 +604,16 @@ def _node_name(args: Row) -> str | None:
         scopes = json.loads(given)
     except ValueError:
         return None
-    names = [
-        s if isinstance(s, str) else first(s, ("module_fqn", "name", "str"))
-        for s in scopes
-        if isinstance(s, (str, dict))
-    ]
+    keys = ("module_fqn", "name", "str")
+    names = [s if isinstance(s, str) else first(s, keys) for s in scopes if isinstance(s, (str, dict))]
     return next((name for name in reversed(names) if isinstance(name, str) and name), None)
 
 
 def _sync_row(e: Row, codes: dict[str, int]) -> Row:
     numbers = {c: integer(e["args"].get(c)) for c in ("stream", "correlation", "wait_on_stream")}
     numbers["correlation"] = _nonzero(numbers["correlation"])
-    return {
-        "name": e["name"],
-        "device": codes.get(_label(e)),
-        "start_ns": e["start"],
-        "duration_ns": e["duration"],
-        **numbers,
-    }
+    times = {"start_ns": e["start"], "duration_ns": e["duration"]}
+    return {"name": e["name"], "device": codes.get(_label(e)), **times, **numbers}
 
 
 def _annotation_row(e: Row, codes: dict[str, int]) -> Row:
@@ -675,12 +627,9 @@ def _annotation_row(e: Row, codes: dict[str, int]) -> Row:
 
 def _flow_row(e: Row) -> Row:
     return {
-        "flow_id": text(e["event"]["id"]),
-        "kind": FLOWS[e["category"].lower()],
-        "is_start": e["phase"] == "s",
-        "thread_id": e["thread_id"],
-        "time_ns": e["start"],
-    }
+        "flow_id": text(e["event"]["id"]), "kind": FLOWS[e["category"].lower()], "is_start": e["phase"] == "s",
+        "thread_id": e["thread_id"], "time_ns": e["start"],
+    }  # fmt: skip
 
 
 def _memory_row(e: Row) -> Row:
@@ -710,13 +659,8 @@ def assert_same(trace: Trace, reference: Reference) -> None:
     assert dict(trace.unsupported) == reference.unsupported
     for name, rows in reference.tables.items():
         frame: pl.DataFrame = getattr(trace, name)
-        frame = (
-            frame.sort("event_id")
-            if name == "operator_inputs"
-            else frame.sort("activity_id")
-            if name == "collective_inputs"
-            else frame
-        )
+        if name in ("operator_inputs", "collective_inputs"):
+            frame = frame.sort(frame.columns[0])
         assert frame.height == len(rows), name
         for column in frame.columns:
             expected = [row[column] for row in rows]

@@ -45,6 +45,8 @@ HOSTILE = (
 )
 
 Rows = Sequence[Mapping[str, Any]]
+_PARTS = {"compute": 40, "memory": 20, "python": 30, "launch-latency": 10}
+"""Microseconds of each part for a kernel."""
 
 
 def _declared() -> tuple[DeclaredTable, ...]:
@@ -91,16 +93,17 @@ def cpu_report() -> Report:
 
 def gpu_report(kernels: int = 12, devices: int = 1) -> Report:
     """Build a report on devices whose kernels of 60 us start every 100 us, each launched 4 us before."""
-    parts = {
-        "compute": 40_000 * kernels,
-        "memory": 20_000 * kernels,
-        "python": 30_000 * kernels,
-        "launch-latency": 10_000 * kernels,
-    }
-    return Report(
-        declared=_declared(),
-        schema_version=SCHEMA_VERSION,
-        tool_version="0.1.0",
+    parts = {name: us * 1_000 * kernels for name, us in _PARTS.items()}
+    tables = frames(**_gpu_tables(kernels, devices))
+    late = Blame(
+        "python", "aten::add", "Net_0/Linear_1", "net.py(12): forward", None, "forward", 300_000, 90_000, 120_000
+    )
+    waited = HostCost(
+        "synchronization", ".item()", "cudaStreamSynchronize", "DtoH (Device -> Pageable)", "aten::item", None, "net.py(30): step",
+        3, 40_000, 10_000, 20_000, 5_000, 18_000,
+    )  # fmt: skip
+    return replace(
+        empty_report(),
         trace=_trace(devices=tuple(DeviceInfo(i, "NVIDIA H100 80GB HBM3", "H100 SXM") for i in range(devices))),
         trust=(
             _check("link_coverage", 0, "fail", 0.4, withholds=("run_ahead",)),
@@ -132,36 +135,10 @@ def gpu_report(kernels: int = 12, devices: int = 1) -> Report:
         devices=tuple(_device(index, kernels, parts) for index in range(devices)),
         steps=_steps(kernels),
         blame=(
-            Blame(
-                "python",
-                "aten::add",
-                "Net_0/Linear_1",
-                "net.py(12): forward",
-                None,
-                "forward",
-                300_000,
-                90_000,
-                120_000,
-            ),
+            late,
             Blame("launch-latency", None, None, None, None, None, 100_000, 120_000, 130_000),
         ),
-        host_costs=(
-            HostCost(
-                "synchronization",
-                ".item()",
-                "cudaStreamSynchronize",
-                "DtoH (Device -> Pageable)",
-                "aten::item",
-                None,
-                "net.py(30): step",
-                3,
-                40_000,
-                10_000,
-                20_000,
-                5_000,
-                18_000,
-            ),
-        ),
+        host_costs=(waited,),
         advice=(
             Advice(
                 "Capture the step in a CUDA graph",
@@ -175,7 +152,7 @@ def gpu_report(kernels: int = 12, devices: int = 1) -> Report:
                 400_000,
             ),
         ),
-        tables=_with_causes(frames(**_gpu_tables(kernels, devices))),
+        tables=tables | {"causes": cause_table(tables["idle"])},
     )
 
 
@@ -242,7 +219,7 @@ def _trace(devices: tuple[DeviceInfo, ...]) -> TraceInfo:
 
 def _device(index: int, kernels: int, parts: Mapping[str, int]) -> DeviceReport:
     window, busy = 100_000 * kernels, 60_000 * kernels
-    causes = {"python": 30_000 * kernels, "launch-latency": 10_000 * kernels}
+    causes = {name: ns for name, ns in parts.items() if name in ("python", "launch-latency")}
     return DeviceReport(
         index=index,
         name="NVIDIA H100 80GB HBM3",
@@ -270,25 +247,14 @@ def _device(index: int, kernels: int, parts: Mapping[str, int]) -> DeviceReport:
 def _steps(kernels: int) -> tuple[StepReport, ...]:
     length = 100_000 * kernels // 3
     states: tuple[tuple[Literal["first", "ok"], Regime], ...] = (
-        ("first", "compute-bound"),
-        ("ok", "overhead-bound"),
-        ("ok", "overhead-bound"),
-    )
+        ("first", "compute-bound"), ("ok", "overhead-bound"), ("ok", "overhead-bound"),
+    )  # fmt: skip
     return tuple(
         StepReport(
-            index=i,
-            name=f"ProfilerStep#{i}",
-            start_ns=i * length,
-            duration_ns=length,
-            device=0,
-            busy_ns=length * 6 // 10,
-            idle_ns=length * 4 // 10,
-            regime=regime,
-            state=state,
-            steady=state == "ok",
+            i, f"ProfilerStep#{i}", i * length, length, 0, length * 6 // 10, length * 4 // 10, regime, state, steady=state == "ok"
         )
         for i, (state, regime) in enumerate(states)
-    )
+    )  # fmt: skip
 
 
 def _thread(thread_id: int, name: str | None) -> dict[str, Any]:
@@ -311,10 +277,6 @@ def _host_events(kernels: int) -> list[dict[str, Any]]:
 
 def _host(kind: str, name: str, start_ns: int, duration_ns: int, **more: Any) -> dict[str, Any]:
     return {"kind": kind, "name": name, "thread_id": 0, "start_ns": start_ns, "duration_ns": duration_ns, **more}
-
-
-def _with_causes(tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
-    return tables | {"causes": cause_table(tables["idle"])}
 
 
 def _gpu_tables(kernels: int, devices: int) -> dict[str, Rows]:
@@ -352,16 +314,8 @@ def _gpu_tables(kernels: int, devices: int) -> dict[str, Rows]:
         ],
         "kernels": [
             {
-                "device": device,
-                "name": _kernel_name(i),
-                "kind": "kernel",
-                "bucket": ("pointwise", "matmul")[i],
-                "bound": "compute",
-                "count": kernels // 2,
-                "time_ns": 60_000 * kernels // 2,
-                "median_ns": 60_000.0,
-                "time_ratio": 0.5,
-                "operator": "aten::mm",
+                "device": device, "name": _kernel_name(i), "kind": "kernel", "bucket": ("pointwise", "matmul")[i], "bound": "compute",
+                "count": kernels // 2, "time_ns": 60_000 * kernels // 2, "median_ns": 60_000.0, "time_ratio": 0.5, "operator": "aten::mm",
             }
             for device in range(devices)
             for i in range(2)
@@ -378,50 +332,22 @@ def _kernel_name(i: int) -> str:
 
 
 def _activity(device: int, i: int, launch: Mapping[str, Any], kernels: int) -> dict[str, Any]:
+    of_kind = ("pointwise", "memory", "aten::add") if i % 2 == 0 else ("matmul", "compute", "aten::mm")
     return {
-        "activity_id": device * kernels + i,
-        "kind": "kernel",
-        "name": _kernel_name(i),
-        "device": device,
-        "stream": 7,
-        "start_ns": 100_000 * i + 30_000,
-        "duration_ns": 60_000,
-        "correlation": i + 1,
-        "blocks": 128,
-        "grid": "[128, 1, 1]",
-        "block": "[256, 1, 1]",
-        "registers_per_thread": 32,
-        "shared_memory_bytes": 49_152,
-        "launch_id": launch["event_id"],
-        "operator": "aten::mm" if i % 2 else "aten::add",
-        "bucket": "matmul" if i % 2 else "pointwise",
-        "group": "matmul" if i % 2 else "pointwise",
-        "bound": "compute" if i % 2 else "memory",
-        "lead_ns": 4_000,
-        "flop": 2e9,
-        "moved_bytes": 1e6,
-        "row": i,
-    }
+        "activity_id": device * kernels + i, "kind": "kernel", "name": _kernel_name(i), "device": device, "stream": 7,
+        "start_ns": 100_000 * i + 30_000, "duration_ns": 60_000, "correlation": i + 1, "blocks": 128, "grid": "[128, 1, 1]",
+        "block": "[256, 1, 1]", "registers_per_thread": 32, "shared_memory_bytes": 49_152, "launch_id": launch["event_id"],
+        "bucket": of_kind[0], "group": of_kind[0], "bound": of_kind[1], "operator": of_kind[2], "lead_ns": 4_000, "flop": 2e9,
+        "moved_bytes": 1e6, "row": i,
+    }  # fmt: skip
 
 
 def _idle(device: int, gap_id: int, i: int, host: Rows) -> list[dict[str, Any]]:
     start = 100_000 * i + 90_000
+    of_gap = {"gap_id": gap_id, "device": device}
     return [
-        {
-            "gap_id": gap_id,
-            "device": device,
-            "start_ns": start,
-            "end_ns": start + 30_000,
-            "cause": "python",
-            "event_id": host[1]["event_id"],
-        },
-        {
-            "gap_id": gap_id,
-            "device": device,
-            "start_ns": start + 30_000,
-            "end_ns": start + 40_000,
-            "cause": "launch-latency",
-        },
+        {**of_gap, "start_ns": start, "end_ns": start + 30_000, "cause": "python", "event_id": host[1]["event_id"]},
+        {**of_gap, "start_ns": start + 30_000, "end_ns": start + 40_000, "cause": "launch-latency"},
     ]
 
 
