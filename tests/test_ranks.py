@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -32,16 +33,7 @@ from trace_analyzer.ranks.job import JobReport, analyze_ranks, judge
 from trace_analyzer.ranks.joining import Problem, joined
 from trace_analyzer.ranks.recording import exposed_pieces, group_of, summarize
 from trace_analyzer.ranks.stragglers import imbalance, sentence, slowdown
-from trace_analyzer.ranks.summary import (
-    STEPS,
-    WORK,
-    RankSummary,
-    frames_of,
-    from_bytes,
-    ranks_of,
-    runs_of,
-    to_bytes,
-)
+from trace_analyzer.ranks.summary import STEPS, WORK, RankSummary, frames_of, from_bytes, ranks_of, runs_of, to_bytes
 from trace_analyzer.ranks.waits import UNSPLIT, _Grid, _uncharged
 from trace_analyzer.render.html import rank_map
 from trace_analyzer.schema import typed
@@ -73,15 +65,25 @@ def waits(report: JobReport) -> dict[int | None, int | None]:
     return {rank.rank: rank.wait_ns for rank in report.ranks}
 
 
+def changed(made: Made, columns: Callable[[int], Any], **recorded: bool) -> list[bytes]:
+    """Return the summaries of a job, with other columns of the collectives of each rank."""
+    own = [summary(made, rank, **recorded) for rank in range(made.size)]
+    return [
+        to_bytes(replace(one, collectives=one.collectives.with_columns(columns(rank)))) for rank, one in enumerate(own)
+    ]
+
+
+def first_is(kind: str) -> pl.Expr:
+    """Return the kinds of collectives, of which the first of each step is another."""
+    return pl.when(pl.col("ordinal") == 0).then(pl.lit(kind)).otherwise("kind").alias("kind")
+
+
 RECORDED: list[tuple[dict[str, bool], str]] = [
     ({}, "seq"), ({"seq": False}, "order"), ({"seq": False, "grouped": False}, "ends"), ({"hosts": False}, "seq"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("size", "recorded", "by"),
-    [(8, *case) for case in RECORDED] + [(64, *RECORDED[0])],
-)
+@pytest.mark.parametrize(("size", "recorded", "by"), [(8, *case) for case in RECORDED] + [(64, *RECORDED[0])])
 def test_a_planted_straggler_is_named_whatever_was_recorded(size: int, recorded: dict[str, bool], by: str) -> None:
     made = data_parallel(size, late_rank(5), **CLOCKS)
     report = judge(summaries(made, **recorded))
@@ -101,9 +103,7 @@ def test_collectives_of_a_graph_are_matched_by_ends_beside_others() -> None:
     made = data_parallel(16, late_rank(5), **CLOCKS)
     in_graph = pl.int_range(pl.len()) % 2 == 1
     unsaid = [pl.when(~in_graph).then(name).alias(name) for name in ("group", "seq", "dtype", "elements", "group_size")]
-    ranks = [summary(made, rank) for rank in range(16)]
-    contents = [to_bytes(replace(rank, collectives=rank.collectives.with_columns(unsaid))) for rank in ranks]
-    report = judge(contents)
+    report = judge(changed(made, lambda rank: unsaid))
     assert report.collectives.by == {"ends": 160, "seq": 160}
     (straggler,) = report.stragglers
     assert (straggler.rank, straggler.kind, straggler.late_steps) == (5, "persistent", 9)
@@ -128,13 +128,7 @@ def test_clocks_are_found_within_their_residual() -> None:
 def test_jitter_is_the_residual_and_nothing_is_claimed_below_it(most_ns: int, is_shared: bool) -> None:
     made = data_parallel(16, lambda rank, step: 0)
     noise = np.random.default_rng(7)
-    contents = []
-    for rank in range(16):
-        own = summary(made, rank)
-        jitter = pl.Series(noise.integers(-most_ns, most_ns, own.collectives.height))
-        moved = own.collectives.with_columns(pl.col("duration_ns") + jitter)
-        contents.append(to_bytes(replace(own, collectives=moved)))
-    report = judge(contents)
+    report = judge(changed(made, lambda rank: pl.col("duration_ns") + pl.Series(noise.integers(-most_ns, most_ns, 20))))
     assert 0.6 * most_ns < report.collectives.residual_ns < 1.4 * most_ns
     assert any("time-slicing" in note for note in report.notes) == is_shared
     assert not report.stragglers
@@ -147,9 +141,7 @@ def test_a_straggler_of_one_group_is_not_charged_to_those_who_waited_for_it() ->
     program = [("work", 20 * MS), ("meet", tensor), ("work", 10 * MS), ("meet", data)]
     report = judge(summaries(job(16, 10, program, late_rank(5))))
     assert [(s.rank, s.kind, s.late_ns, s.late_steps) for s in report.stragglers] == [(5, "persistent", 60 * MS, 9)]
-    assert {rank.rank: rank.late_ns for rank in report.ranks} == {
-        rank: 540 * MS if rank == 5 else 0 for rank in range(16)
-    }
+    assert [rank.late_ns for rank in report.ranks] == [540 * MS if rank == 5 else 0 for rank in range(16)]
     assert sorted(group.ranks for group in report.groups) == sorted(map(tuple, tensor + data))
 
 
@@ -200,9 +192,8 @@ def test_few_ranks_and_steps_do_not_tell_jitter(size: int, steps: int, spread: s
             late = np.maximum(0, delays - np.sort(delays, axis=0)[(size - 1) // 2]) * MS
             rows = [(rank, step, round(ns), 2, 1) for (rank, step), ns in np.ndenumerate(late)]
             own = pl.DataFrame(rows, schema=["rank", "step", "own_late_ns", "split", "led"], orient="row")
-            named[name] += 1 in (
-                found := lateness.late_ranks(own, pl.DataFrame(), 0.0)[0].get_column("rank").to_list()
-            ) or bool(name == "none" and found)
+            found = lateness.late_ranks(own, pl.DataFrame(), 0.0)[0].get_column("rank").to_list()
+            named[name] += bool(found) if name == "none" else 1 in found
     assert named["none"] <= jobs * (0.05 + 3 * (0.05 * 0.95 / jobs) ** 0.5)
     if steps >= 3:
         assert named["once"] == named["persistent"] == jobs
@@ -235,17 +226,9 @@ def test_stragglers_alone_are_named_above_jitter(
 
 def test_a_collective_that_held_all_ranks_but_one_is_split_whatever_its_kind() -> None:
     made = data_parallel(16, lambda rank, step: 60 * MS * (rank == 5 and step == 4), **CLOCKS)
-    contents = []
-    for rank in range(16):
-        own = summary(made, rank, seq=False)
-        rows = own.collectives.with_columns(
-            pl.when(pl.col("ordinal") == 0).then(pl.lit("broadcast")).otherwise("kind").alias("kind")
-        )
-        contents.append(to_bytes(replace(own, collectives=rows)))
-    report = judge(contents)
-    assert [(late.rank, late.kind, late.late_ns) for late in report.stragglers] == [
-        (5, "once", pytest.approx(60 * MS, abs=1_000))
-    ]
+    report = judge(changed(made, lambda rank: first_is("broadcast"), seq=False))
+    (late,) = report.stragglers
+    assert (late.rank, late.kind, late.late_ns) == (5, "once", pytest.approx(60 * MS, abs=1_000))
     assert waits(report)[0] == pytest.approx(60 * MS, abs=1_000)
     assert not report.collectives.unsplit
 
@@ -268,7 +251,7 @@ def test_what_is_not_split_is_a_line_with_its_reason() -> None:
     for rank in range(4):
         own = summary(made, rank)
         rows = own.collectives.with_columns(
-            pl.when(pl.col("ordinal") == 0).then(pl.lit("broadcast")).otherwise("kind").alias("kind"),
+            first_is("broadcast"),
             (pl.col("duration_ns") - MS * (rank == 0) * (pl.col("ordinal") == 0).cast(int)).alias("duration_ns"),
             pl.when((pl.col("seq") == 20) & (pl.lit(rank) == 0)).then(99).otherwise("seq").alias("seq"),
         )
@@ -281,13 +264,18 @@ def test_what_is_not_split_is_a_line_with_its_reason() -> None:
     assert "In neither waiting nor transfer: 72 ms of 148 ms" in " ".join(judge(contents).summary().split())
 
 
+def jobs(folder: Path, size: int, steps: int, program: list[tuple[str, Any]], grown: Callable[[int], int]) -> list[Any]:
+    """Return the profiles of a job before and after ranks do more work."""
+    for name, times in (("before", 0), ("after", 1)):
+        (folder / name).mkdir()
+        write_traces(job(size, steps, program, lambda rank, step, times=times: times * grown(rank)), folder / name)
+    return [sides.profile_side(folder / name, analyze) for name in ("before", "after")]
+
+
 def test_two_jobs_are_compared_by_rank(tmp_path: Path) -> None:
     """The rank whose own work grew is named; the others wait for it. Steps of the job are the observations."""
     program = [("work", 20 * MS), ("meet", everyone(4))]
-    for name, late in (("before", 0), ("after", 5 * MS)):
-        (tmp_path / name).mkdir()
-        write_traces(job(4, 6, program, lambda rank, step, late=late: late if rank == 2 else 0), tmp_path / name)
-    before, after = (sides.profile_side(tmp_path / name, analyze) for name in ("before", "after"))
+    before, after = jobs(tmp_path, 4, 6, program, lambda rank: 5 * MS * (rank == 2))
     result = decomposition.compare(before, after)
     first, *others = result.ranks
     assert (first.rank, first.own_work_ns, first.communication_ns) == (2, 5 * MS, 0)
@@ -306,11 +294,9 @@ def test_two_jobs_are_compared_by_rank(tmp_path: Path) -> None:
 def test_jobs_are_compared_by_role(tmp_path: Path) -> None:
     """Ranks 3 to 5 make a call more. Ranks 0 to 2 take 3 ms more, as their role does; rank 4 alone takes 5 ms more."""
     program = [("work", 20 * MS), ("work on", ([3, 4, 5], 10 * MS)), ("meet", everyone(6))]
-    for name, grown in (("before", 0), ("after", 1)):
-        (tmp_path / name).mkdir()
-        late = lambda rank, step, grown=grown: grown * (3 * MS * (rank < 3) + 5 * MS * (rank == 4))  # noqa: E731
-        write_traces(job(6, 3, program, late), tmp_path / name)
-    result = decomposition.compare(*(sides.profile_side(tmp_path / name, analyze) for name in ("before", "after")))
+    result = decomposition.compare(
+        *jobs(tmp_path, 6, 3, program, lambda rank: 3 * MS * (rank < 3) + 5 * MS * (rank == 4))
+    )
     assert {item.rank: item.role for item in result.ranks} == {rank: "AB"[rank // 3] for rank in range(6)}
     assert [(role, ranks, means[2]) for role, ranks, means in comparison.role_rows(result)] == [
         ("A", [0, 1, 2], pytest.approx(3 * MS)), ("B", [3, 4, 5], pytest.approx(5 * MS / 3)),
@@ -325,9 +311,7 @@ def test_what_recording_takes_follows_from_the_step_without_it() -> None:
     step_ms = (judge(contents).job.step_ns or 0) / MS
     report = judge(contents, measured_step_ms=step_ms - 3)
     assert report.job.recording_ns == pytest.approx(3 * MS)
-    assert "recording takes 3.00 ms of the recorded one" in " ".join(report.summary().split()).replace(
-        "3 ms", "3.00 ms"
-    )
+    assert re.search(r"recording takes 3(\.00)? ms of the recorded one", " ".join(report.summary().split()))
     assert judge(contents, measured_step_ms=2 * step_ms).job.recording_ns == 0
 
 
@@ -431,9 +415,8 @@ def test_bubbles_of_a_pipeline(stages: int, microbatches: int, pipelines: int) -
     assert report.pipeline.microbatches == microbatches
     ideal = (stages - 1) / (microbatches + stages - 1)
     assert report.pipeline.ideal_ratio == ideal
-    assert [stage.ranks for stage in report.pipeline.stages] == [
-        tuple(range(place, made.size, stages)) for place in range(stages)
-    ]
+    members = [tuple(range(place, made.size, stages)) for place in range(stages)]
+    assert [stage.ranks for stage in report.pipeline.stages] == members
     for stage in report.pipeline.stages:
         sent = sum(end - start for _, name, _, start, end in made.ran[stage.stage] if name == "send_recv")
         whole = made.bounds[stage.stage][-1][1] - made.bounds[stage.stage][0][0]
@@ -452,10 +435,7 @@ def test_a_slow_stage_is_the_fullest_and_its_data_peer_waits() -> None:
     assert min(ratios, key=lambda stage: ratios[stage]) == 2
     assert report.stragglers[0].rank in range(4)  # the pipeline with the slow rank comes last to every meeting
     assert {rank.rank for rank in report.ranks if rank.late_ns} <= set(range(4))
-
-
-def test_a_job_without_sends_has_no_pipeline() -> None:
-    assert judge(summaries(data_parallel(4, late_rank(1)))).pipeline is None
+    assert judge(summaries(data_parallel(4, late_rank(1)))).pipeline is None, "a job without sends"
 
 
 @pytest.mark.parametrize("recorded", [{}, {"seq": False}, {"seq": False, "grouped": False}])
@@ -508,20 +488,17 @@ def without_steps(own: RankSummary) -> RankSummary:
 
 
 def test_a_large_job_is_aligned_by_whole_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sampled(part_rows: int) -> pl.DataFrame:
+        with closing(joined(summaries(made), part_rows).collectives) as spool:
+            return spool.sample()
+
     made = data_parallel(8, late_rank(5), **CLOCKS)
+    height = sampled(10**6).height
     monkeypatch.setattr("trace_analyzer.ranks.joining.SAMPLE_ROWS", 40)
     monkeypatch.setattr("trace_analyzer.ranks.joining._LEAST_SAMPLED", 0)
-    with closing(joined(summaries(made), 20).collectives) as spool:
-        kept = spool.sample()
-    assert 0 < kept.height < joined_rows(made).height
+    kept = sampled(20)
+    assert 0 < kept.height < height
     assert kept.group_by("key").len().get_column("len").to_list() == [8] * (kept.height // 8)
-
-
-def joined_rows(made: Made) -> pl.DataFrame:
-    """Return the `ROWS` of all ranks."""
-    together = joined(summaries(made))
-    with closing(together.collectives) as spool:
-        return spool.sample()
 
 
 def test_imbalance_names_the_operator_and_its_longest_rank() -> None:
@@ -583,13 +560,8 @@ def test_a_late_start_shifts_no_match() -> None:
 
 
 def test_a_wrong_order_is_undone_by_kind() -> None:
-    contents = summaries(data_parallel(8, late_rank(5)), seq=False)
-    odd = from_bytes(contents[3])
-    moved = odd.collectives.with_columns(
-        pl.when(pl.col("ordinal") == 0).then(pl.lit("all_gather")).otherwise("kind").alias("kind")
-    )
-    contents[3] = to_bytes(replace(odd, collectives=moved))
-    report = judge(contents)
+    made = data_parallel(8, late_rank(5))
+    report = judge(changed(made, lambda rank: first_is("all_gather") if rank == 3 else [], seq=False))
     assert (report.collectives.matched, report.collectives.unmatched) == (150, 10)
     assert report.collectives.by == {"order": 150}
 
@@ -597,11 +569,7 @@ def test_a_wrong_order_is_undone_by_kind() -> None:
 def test_impossible_matches_are_undone() -> None:
     """Check that a collective of which one rank ends before another starts is none, whatever its number."""
     made = data_parallel(8, lambda rank, step: 0)
-    contents = summaries(made)
-    odd = from_bytes(contents[3])
-    moved = odd.collectives.with_columns((pl.col("start_ns") + 40 * MS * (pl.col("seq") == 7)).alias("start_ns"))
-    contents[3] = to_bytes(replace(odd, collectives=moved))
-    report = judge(contents)
+    report = judge(changed(made, lambda rank: pl.col("start_ns") + 40 * MS * (rank == 3) * (pl.col("seq") == 7)))
     assert report.collectives.unmatched == 8
     assert all(wait == 0 for wait in waits(report).values())
 
@@ -629,9 +597,7 @@ def test_laws(size: int, delays: list[int], recorded: dict[str, bool]) -> None:
     assert rows.height == 3 * size
     assert (rows.get_column("wait_ns") >= 0).all()
     assert (rows.get_column("wait_ns") + rows.get_column("transfer_ns")).equals(rows.get_column("duration_ns"))
-    assert (rows.get_column("exposed_wait_ns") + rows.get_column("exposed_transfer_ns")).equals(
-        rows.get_column("exposed_ns")
-    )
+    assert rows.filter(pl.col("exposed_wait_ns") + pl.col("exposed_transfer_ns") != pl.col("exposed_ns")).is_empty()
     assert [waits(report)[rank] for rank in range(size)] == made.waits
     assert rows.get_column("transfer_ns").to_list() == [TRANSFER] * (3 * size)
     for straggler in report.stragglers:
@@ -662,11 +628,6 @@ def test_uncharged_lateness_agrees_with_a_naive_scan(ranks: int, rows: list[tupl
             earlier = [p for p in range(place) if slots[p][rank] == slots[place][rank]]
             since = range(earlier[-1] + 1 if earlier else 0, place)
             assert own[place][rank] == max(0, late[place][rank] - sum(int(own[p][rank]) for p in since))
-
-
-def test_the_naive_scan_knows_a_case() -> None:
-    charged = uncharged(np.array([[60]] * 4), np.array([[0], [1], [0], [1]]))
-    assert charged.ravel().tolist() == [60, 0, 60, 0]
 
 
 def test_exposed_pieces() -> None:
@@ -747,13 +708,10 @@ def named(made: Made, name: Callable[[int], str], later_ns: int = 0) -> list[Ran
     return [replace(part, path=name(part.rank or 0), base_ns=part.base_ns + later_ns) for part in parts]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        lambda n, rank: f"t/iteration_{10 * n}/rank{rank}_trace.json",
-        lambda n, rank: f"t/1712345678.12-TP-{rank}-{'ab'[n - 1]}.trace.json.gz",
-    ],
-)
+@pytest.mark.parametrize("name", [
+    lambda n, rank: f"t/iteration_{10 * n}/rank{rank}_trace.json",
+    lambda n, rank: f"t/1712345678.12-TP-{rank}-{'ab'[n - 1]}.trace.json.gz",
+])  # fmt: skip
 def test_of_several_recordings_one_is_judged_and_none_are_mixed(name: Callable[[int, int], str]) -> None:
     made = data_parallel(8, late_rank(5))
     first = named(made, lambda rank: name(1, rank))[:-1]
@@ -790,10 +748,9 @@ def test_a_name_that_contradicts_the_trace_is_reported_and_does_not_count() -> N
 def test_links_to_a_folder_or_a_trace_give_each_file_once(tmp_path: Path) -> None:
     job = tmp_path / "job"
     (job / "a").mkdir(parents=True)
-    for rank in range(2):
-        (job / "a" / f"rank{rank}.json").touch()
     (job / ".trash").mkdir()
-    (job / ".trash" / "rank7.json").touch()
+    for name in ("a/rank0.json", "a/rank1.json", ".trash/rank7.json"):
+        (job / name).touch()
     for link, target in (("up", ".."), ("me", "../a"), ("again", ".")):
         (job / "a" / link).symlink_to(target)
     (job / "0.json").symlink_to("a/rank0.json")
@@ -820,14 +777,14 @@ def test_documents() -> None:
     report = judge(summaries(data_parallel(24, late_rank(5), **CLOCKS))[:-2])
     document = json.loads(report.to_json())
     jsonschema.validate(document, result_schema(JobReport))
-    assert document["problems"] == [
-        {"rank": rank, "path": None, "kind": "missing", "message": f"no trace of rank {rank} of 24"}
-        for rank in (22, 23)
+    assert [(p["rank"], p["path"], p["kind"], p["message"]) for p in document["problems"]] == [
+        (rank, None, "missing", f"no trace of rank {rank} of 24") for rank in (22, 23)
     ]
     text = report.summary(80)
     assert "missing: ranks 22 to 23" in text
     assert all(len(line) <= 80 for line in text.splitlines())
     assert "| 5 | host0 | persistent | 60" in report.to_markdown()
+    check_contract(document)
 
 
 CONTRACT: dict[str, set[str]] = {
@@ -843,8 +800,7 @@ CONTRACT: dict[str, set[str]] = {
 """Names that scripts rely on, which stay whatever else is added."""
 
 
-def test_json_keeps_the_contract() -> None:
-    document = json.loads(judge(summaries(data_parallel(24, late_rank(5), **CLOCKS))[:-2]).to_json())
+def check_contract(document: dict[str, Any]) -> None:
     assert type(document["schema_version"]) is int
     for name, keys in CONTRACT.items():
         records = document[name] if isinstance(document[name], list) else [document[name]]
@@ -954,9 +910,7 @@ def test_traces_of_ranks_say_what_was_made(tmp_path: Path) -> None:
     assert (straggler.rank, straggler.kind, straggler.late_ns) == (1, "persistent", 15 * MS)
     assert straggler.why.startswith("aten::mm +12")
     assert [(problem.kind, problem.rank) for problem in report.problems] == [("cut", 3)]
-    assert {rank: wait for rank, wait in waits(report).items() if rank != 3} == {
-        rank: made.waits[rank] for rank in range(3)
-    }
+    assert [waits(report)[rank] for rank in range(3)] == made.waits[:3]
     assert [rank.role for rank in report.ranks[:3]] == ["A", "A", "A"]
 
 
@@ -980,10 +934,8 @@ def test_the_page_of_many_collectives_leaves_out_the_steps_with_least_lateness(m
     monkeypatch.setattr(lateness, "MOST_COLLECTIVES", 40)
     rows = lateness.drawn_collectives(report.rows, list(range(10)), report.by_step)
     assert rows.get_column("step").unique().to_list() == [8, 9]
-    assert (
-        rank_map.left_out(report.rows, rows)
-        == "This file holds 32 of 160 collectives, those of the 2 steps with most lateness."
-    )
+    left_out = "This file holds 32 of 160 collectives, those of the 2 steps with most lateness."
+    assert rank_map.left_out(report.rows, rows) == left_out
     assert rank_map.left_out(report.rows, report.rows) == ""
     monkeypatch.setattr(lateness, "MOST_COLLECTIVES", 10)
     assert lateness.drawn_collectives(report.rows, list(range(10)), report.by_step).height == 10
@@ -999,9 +951,8 @@ def test_the_map_of_a_job_has_a_cell_per_rank_and_step() -> None:
     assert rows.get_column("c_start").min() == 0
     offsets = lateness.offsets(rows, 10)
     assert (len(offsets), offsets[0], offsets[-1]) == (11, 0, rows.height)
-    assert all(
-        rows["c_step"][low:high].unique().to_list() == [place] for place, (low, high) in enumerate(pairwise(offsets))
-    )
+    parts = [rows["c_step"][low:high].unique().to_list() for low, high in pairwise(offsets)]
+    assert parts == [[place] for place in range(10)]
 
 
 def test_a_thousand_ranks_fit_into_ten_megabytes(tmp_path: Path) -> None:

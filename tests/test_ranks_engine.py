@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from made_ranks import MS, document, job, summaries, write_traces
 
 import trace_analyzer as ta
@@ -50,6 +51,11 @@ def written(folder: Path) -> list[str]:
         path.write_bytes(content)
         paths.append(str(path))
     return paths
+
+
+def invoked(folder: Path, *options: str) -> Result:
+    """Run the command on a folder; what it raises is raised."""
+    return CliRunner().invoke(main, ["ranks", str(folder), *options], standalone_mode=False, catch_exceptions=False)
 
 
 def test_any_executor_will_do(tmp_path: Path) -> None:
@@ -117,9 +123,7 @@ def test_what_a_trace_needs(tmp_path: Path) -> None:
 def test_the_command_on_a_folder_of_traces(tmp_path: Path) -> None:
     write_traces(job(4, 4, PROGRAM, lambda rank, step: 9 * MS * (rank == 2)), tmp_path)
     (tmp_path / "trace.rank3.json").write_text("nonsense")
-    result = CliRunner().invoke(
-        main, ["ranks", str(tmp_path), "--format", "json", "--workers", "2"], standalone_mode=False
-    )
+    result = invoked(tmp_path, "--format", "json", "--workers", "2")
     assert result.return_value == 0, result.output
     document = json.loads(result.output)
     assert [s["rank"] for s in document["stragglers"]] == [2]
@@ -127,9 +131,7 @@ def test_the_command_on_a_folder_of_traces(tmp_path: Path) -> None:
     for path in tmp_path.iterdir():
         path.write_text("nonsense")
     with pytest.raises(UsageError, match="no trace of a rank"):
-        CliRunner().invoke(
-            main, ["ranks", str(tmp_path), "--workers", "1"], standalone_mode=False, catch_exceptions=False
-        )
+        invoked(tmp_path, "--workers", "1")
 
 
 def children() -> set[int]:
@@ -170,19 +172,11 @@ def test_an_interrupt_leaves_no_worker(tmp_path: Path) -> None:
     for rank in range(4, 60):
         (tmp_path / f"trace.rank{rank}.json").hardlink_to(tmp_path / "trace.rank0.json")
     code = "from trace_analyzer.cli import main; main()"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, "ranks", str(tmp_path), "--workers", "2"],
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    words = [sys.executable, "-c", code, "ranks", str(tmp_path), "--workers", "2"]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
     for _ in range(600):
         time.sleep(0.1)
-        workers = [
-            p
-            for p in Path("/proc").glob("[0-9]*")
-            if f") S {process.pid} " in _stat(p) or f") R {process.pid} " in _stat(p)
-        ]
+        workers = [p for p in Path("/proc").glob("[0-9]*") if re.search(rf"\) [SR] {process.pid} ", _stat(p))]
         if len(workers) >= 2:
             break
     os.killpg(process.pid, signal.SIGINT)
@@ -260,11 +254,7 @@ def test_a_dask_cluster_loses_no_rank_when_a_worker_is_killed(tmp_path: Path) ->
                 os.kill(killed[0], signal.SIGKILL)
 
         report = ta.analyze_ranks(tmp_path, executor=client, progress=kill)
-        again = CliRunner().invoke(
-            main,
-            ["ranks", str(tmp_path), "--format", "json", "--dask", cluster.scheduler_address],
-            standalone_mode=False,
-        )
+        again = invoked(tmp_path, "--format", "json", "--dask", cluster.scheduler_address)
     assert killed
     assert (report.job.seen, report.problems) == (4, ())
     assert [straggler.rank for straggler in report.stragglers] == [2]
@@ -278,6 +268,4 @@ def test_a_scheduler_that_does_not_answer_is_reported(tmp_path: Path, monkeypatc
     monkeypatch.setattr("trace_analyzer.cli.compare._PATIENCE_S", 1)
     written(tmp_path)
     with pytest.raises(UsageError, match="no scheduler answers"):
-        CliRunner().invoke(
-            main, ["ranks", str(tmp_path), "--dask", "tcp://127.0.0.1:9"], standalone_mode=False, catch_exceptions=False
-        )
+        invoked(tmp_path, "--dask", "tcp://127.0.0.1:9")

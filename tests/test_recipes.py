@@ -84,25 +84,17 @@ loader = [(inputs[n : n + 4], labels[n : n + 4]) for n in range(0, 96, 4)]
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "package", "before"),
-    [
-        ("lightning", "lightning", LIGHTNING),
-        ("accelerate", "accelerate", ACCELERATE),
-        ("transformers", "transformers", TRANSFORMERS),
-        ("ray", "ray", RAY),
-    ],
+    ("name", "before"),
+    [("lightning", LIGHTNING), ("accelerate", ACCELERATE), ("transformers", TRANSFORMERS), ("ray", RAY)],
 )
-def test_a_recipe_writes_traces_and_reports(tmp_path: Path, name: str, package: str, before: str) -> None:
-    if find_spec("torch") is None or find_spec(package) is None:
-        pytest.skip(f"{package} or torch is not installed")
+def test_a_recipe_writes_traces_and_reports(tmp_path: Path, name: str, before: str) -> None:
+    if find_spec("torch") is None or find_spec(name) is None:
+        pytest.skip(f"{name} or torch is not installed")
     run_recipe(tmp_path, name, before)
     written = sorted(path.name for path in (tmp_path / "traces").iterdir())
     written = [name for name in written if not name.endswith(".rank.gz")]  # for a rank of a job
-    assert [re.sub(r"(rank\d+[.])?step\d+", "step", name) for name in written] == [
-        "trace.step.json.gz",
-        "trace.step.report.html",
-        "trace.step.report.json",
-    ]
+    names = [re.sub(r"(rank\d+[.])?step\d+", "step", name) for name in written]
+    assert names == ["trace.step.json.gz", "trace.step.report.html", "trace.step.report.json"]
 
 
 def run_recipe(folder: Path, name: str, before: str) -> None:
@@ -144,12 +136,10 @@ def test_a_file_of_the_daemon_has_the_optimizer_s_steps() -> None:
     daemon's.
     """
     events = [
-        [
-            launched("ampere_sgemm_128x64_nn", 1000 * step + 100, 1000 * step + 150, 600, step + 1),
-            annotation("Optimizer.step#SGD.step", 1000 * step + 800, 100),
-        ]
+        [launched("ampere_sgemm_128x64_nn", 1000 * step + 100, 1000 * step + 150, 600, step + 1),
+         annotation("Optimizer.step#SGD.step", 1000 * step + 800, 100)]
         for step in range(-1, 7)
-    ]
+    ]  # fmt: skip
     cut = [event for event in spread(events) if event["ts"] >= 0]  # the recording began within a step
     trace = trace_bytes(cut, deviceProperties=[A100], schemaVersion=1, traceName="/tmp/trace_12345.json")
     report = analyze(trace)

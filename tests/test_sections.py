@@ -62,13 +62,8 @@ def test_keys_of_sections_differ() -> None:
 def test_a_section_shows_the_table_of_its_analysis_in_words_that_there_are() -> None:
     placed = [(made.table.name, made.placed) for made in registry.ANALYSES if isinstance(made, analysis.Analysis)]
     assert {section.table for name, sections in placed for section in sections if section.table != name} == set()
-    named = {
-        shown.phrase
-        for section in (*OF_TABLES, *OF_REPORT)
-        for shown in section.show
-        if isinstance(shown, Shown) and shown.phrase
-    }
-    assert named == {*PHRASES}
+    shown = [each for section in (*OF_TABLES, *OF_REPORT) for each in section.show if isinstance(each, Shown)]
+    assert {each.phrase for each in shown if each.phrase} == {*PHRASES}
 
 
 def test_rows_of_a_section_have_its_values_and_stand_in_its_order() -> None:
@@ -97,10 +92,8 @@ def test_lines_wrap_the_last_column_beside_the_figures() -> None:
     assert f"### {verdicts.BLAME_SECTION.title}\n\n| device idle | cause | at |" in to_markdown(report)
     pieces = (piece for chapter in view(report).chapters for piece in chapter.pieces if isinstance(piece, Listing))
     listing = next(piece for piece in pieces if piece.key == "culprits")
-    assert (listing.title, [column.heading for column in listing.columns][:2]) == (
-        verdicts.BLAME_SECTION.title,
-        ["Device idle", "Cause"],
-    )
+    assert listing.title == verdicts.BLAME_SECTION.title
+    assert [column.heading for column in listing.columns][:2] == ["Device idle", "Cause"]
 
 
 def test_evidence_of_a_trace_stays_text_in_markdown() -> None:
@@ -111,21 +104,13 @@ def test_evidence_of_a_trace_stays_text_in_markdown() -> None:
 
 
 def test_idle_time_is_summed_by_cause() -> None:
-    idle = pl.DataFrame(
-        {
-            "device": [0, 0, 0, 1],
-            "cause": ["python", "python", "launch-latency", "python"],
-            "start_ns": [0, 10, 50, 5],
-            "end_ns": [2, 16, 62, 9],
-        }
-    )
+    rows = [(0, "python", 0, 2), (0, "python", 10, 16), (0, "launch-latency", 50, 62), (1, "python", 5, 9)]
+    idle = pl.DataFrame(rows, schema=["device", "cause", "start_ns", "end_ns"], orient="row")
     table = cause_table(idle)
     assert table.schema == CAUSES.schema
     assert table.rows() == [
-        (0, "launch-latency", 12, 0.6, 50, 62),
-        (0, "python", 8, 0.4, 10, 16),
-        (1, "python", 4, 1.0, 5, 9),
-    ]
+        (0, "launch-latency", 12, 0.6, 50, 62), (0, "python", 8, 0.4, 10, 16), (1, "python", 4, 1.0, 5, 9),
+    ]  # fmt: skip
     assert cause_table(idle.clear()).is_empty()
 
 

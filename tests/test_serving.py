@@ -89,9 +89,8 @@ def test_each_kind_has_its_time_its_tokens_and_its_verdict() -> None:
 
 def test_a_mixed_step_has_both_kinds_of_tokens_and_keys() -> None:
     mixed = "step[MIXED bs=66 c=2 g=64 c_sq=2048 c_sk=4096 c_sqsq=1 c_sqsk=1 g_sq=64 g_sk=65600 g_sqsq=1 g_sqsk=1]"
-    steps = [
-        [annotation(mixed, 1_000 * n, 900), launched(GEMM, 1_000 * n + 1, 1_000 * n + 10, 800, n + 1)] for n in range(4)
-    ]
+    at = enumerate(range(0, 4_000, 1_000))
+    steps = [[annotation(mixed, t, 900), launched(GEMM, t + 1, t + 10, 800, n + 1)] for n, t in at]
     (row,) = analysed(steps).tables["serving"].to_dicts()
     assert (row["prefill_tokens"], row["decode_tokens"], row["prefill_keys"], row["decode_keys"]) == (8_192, 256, 16_384, 262_400)  # fmt: skip
     assert row["tokens_per_s"] == pytest.approx(4 * 2_112 / row["time_ns"] * 1e9)
@@ -221,7 +220,5 @@ def test_the_kind_that_holds_most_time_is_judged_and_the_headline_says_which() -
     assert "of the prefill step" in report.verdict.headline
     states = report.tables["steps"].select("step_kind", "state", "steady").rows()
     assert states == [("prefill", "ok", True), *[("decode", "outlier", False)] * 4, ("mixed", "outlier", False)]
-    marked = served(
-        annotation("ProfilerStep#0", 0, 30), annotation("ProfilerStep#1", 30, 30), annotation("ProfilerStep#2", 60, 30)
-    )
+    marked = served([annotation(f"ProfilerStep#{n}", 30 * n, 30) for n in range(3)])
     assert marked.verdict.window == report.verdict.window, "whatever else marks steps"

@@ -52,11 +52,8 @@ def test_levels_record_what_they_say() -> None:
         with ta.profile(level=level) as profiler:  # type: ignore[arg-type]
             torch.nn.Linear(8, 8)(torch.ones(8, 8))
         actual[level] = profiler.report.trace.recorded
-    assert [(r.shapes, r.stack, r.memory) for r in actual.values()] == [
-        (False, False, False),
-        (True, False, False),
-        (True, True, True),
-    ]
+    levels = [(r.shapes, r.stack, r.memory) for r in actual.values()]
+    assert levels == [(False,) * 3, (True, False, False), (True,) * 3]
 
 
 def test_a_block_without_steps_is_recorded_whole_and_its_trace_goes() -> None:
@@ -117,15 +114,6 @@ def test_an_exception_passes_through_and_what_was_recorded_is_there() -> None:
     assert marks(profiler.report) == ["ProfilerStep#7", "ProfilerStep#8", "ProfilerStep#9"]
 
 
-def test_a_loop_that_is_too_short_is_reported() -> None:
-    with ta.profile(steps=5) as profiler:
-        for _ in range(4):
-            work()
-            profiler.step()
-    with pytest.raises(ta.UsageError, match="after 4 of 15 steps"):
-        _ = profiler.report
-
-
 def test_a_trace_that_cannot_be_written_does_not_end_the_loop(tmp_path: Path) -> None:
     with ta.profile(trace=tmp_path / "nowhere" / "t.json.gz") as profiler:
         work()
@@ -156,9 +144,11 @@ def test_wrong_use_is_reported() -> None:
         work()
     with pytest.raises(ta.UsageError, match="records once"), profiler:
         pass
-    with ta.profile(steps=1) as profiler:
-        work()
-    with pytest.raises(ta.UsageError, match="after 0 of 7 steps"):
+    with ta.profile(steps=5) as profiler:
+        for _ in range(4):
+            work()
+            profiler.step()
+    with pytest.raises(ta.UsageError, match="after 4 of 15 steps"):
         _ = profiler.report
 
 
@@ -247,8 +237,7 @@ def test_autocast_is_reported_where_it_is_seen_and_not_guessed() -> None:
                 with torch.autocast("cpu", dtype=torch.float16, enabled=inside):
                     work()
                 profiler.step()
-        settings = profiler.report.trace.settings
-        return settings.autocast_dtype
+        return profiler.report.trace.settings.autocast_dtype
 
     assert reported(inside=True) == "float16"
     assert reported(inside=False) is None

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from click.testing import CliRunner
 from commands import COMMAND, command, environment, run_python
 from kineto import A100, kernel, launched, trace_bytes
 
-from trace_analyzer import analyze, cli, errors, files, units
+from trace_analyzer import analyze, cli, errors, files
 
 SOUND = trace_bytes([launched(f"k{t}", 20 * t + 1, 20 * t + 12, 4, t + 1) for t in range(10)], deviceProperties=[A100])
 BUG = "a bug in this program"
@@ -49,29 +48,22 @@ class TestPaths:
     def test_links_that_lead_to_each_other(self, folder: Path, args: tuple[str, ...]) -> None:
         (folder / "loop").symlink_to("loop")
         refused("t.json", *args)
-        assert sorted(path.name for path in folder.iterdir()) in (
-            ["loop", "t.json"],
-            ["loop", "t.json", "t.report.html"],
-        )
+        assert {path.name for path in folder.iterdir()} - {"t.report.html"} == {"loop", "t.json"}
 
     def test_a_trace_whose_report_would_have_too_long_a_name(self, folder: Path) -> None:
         name = "x" * 250 + ".json"
         (folder / name).write_bytes(SOUND)
         assert "File name too long" in refused(name)
 
-    def test_a_link_to_no_directory(self, folder: Path) -> None:
+    def test_links_and_pipes_that_lead_nowhere(self, folder: Path) -> None:
         (folder / "link").symlink_to("nowhere/x")
-        assert "leads to where no directory is" in refused("t.json", "-o", "link")
-
-    def test_a_dangling_link_is_written_through(self, folder: Path) -> None:
-        (folder / "link").symlink_to("new")
-        assert CliRunner().invoke(cli.main, ["t.json", "--no-report", "-o", "link"]).exit_code == 0
-        assert (folder / "link").is_symlink()
-        assert (folder / "new").stat().st_size
-
-    def test_a_pipe_that_nobody_reads_is_refused(self, folder: Path) -> None:
+        (folder / "new link").symlink_to("new")
         os.mkfifo(folder / "pipe")
+        assert "leads to where no directory is" in refused("t.json", "-o", "link")
         assert "is a pipe that nobody reads" in refused("t.json", "--no-report", "-o", "pipe")
+        assert CliRunner().invoke(cli.main, ["t.json", "--no-report", "-o", "new link"]).exit_code == 0
+        assert (folder / "new link").is_symlink()
+        assert (folder / "new").stat().st_size
 
     def test_a_pipe_whose_reader_comes_late_gets_it_all(self, folder: Path) -> None:
         os.mkfifo(folder / "pipe")
@@ -112,9 +104,6 @@ class TestPaths:
         assert r"caf\xe9 \xff.json" in page
         shown = {"text": r"caf\xe9 \xff.json", "json": r"caf\\xe9 \\xff.json", "markdown": r"caf\\xe9 \\xff.json"}
         assert shown[form] in (folder / "out").read_text(encoding="utf-8")
-
-    def test_the_bytes_of_a_name_stay_readable(self) -> None:
-        assert units.printable(os.fsdecode(b"caf\xe9")) == r"caf\xe9"
 
 
 @pytest.mark.slow
@@ -269,11 +258,11 @@ class TestOutputs:
 ACTIVE = "\x1b[31m\u202egpj.exe\u2066\x9b2J"
 
 
-def with_active_names(make: Callable[[str], str] = lambda name: name + ACTIVE) -> bytes:
+def with_active_names() -> bytes:
     """Build a trace in which every name, including its device's, contains code for a terminal or a browser."""
-    events = [launched(make(f"k{t}"), 20 * t + 1, 20 * t + 12, 4, t + 1) for t in range(10)]
-    odd = kernel(make("late"), 500, 5, device=make("dev"), correlation=77)
-    return trace_bytes([*events, odd], deviceProperties=[{**A100, "name": make("A100")}])
+    events = [launched(f"k{t}{ACTIVE}", 20 * t + 1, 20 * t + 12, 4, t + 1) for t in range(10)]
+    odd = kernel(f"late{ACTIVE}", 500, 5, device=f"dev{ACTIVE}", correlation=77)
+    return trace_bytes([*events, odd], deviceProperties=[A100 | {"name": f"A100{ACTIVE}"}])
 
 
 @pytest.mark.slow
@@ -291,12 +280,8 @@ def test_no_output_holds_what_acts(folder: Path, form: str) -> None:
     data = zlib.decompress(base64.b64decode(packed), -15).decode("utf-8", "replace").partition("\x00")[0]
     scripts = "".join(re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL))
     names = json.dumps(re.findall(r'"[^"]*gpj[^"]*"', data), ensure_ascii=False)
-    for place, text in {
-        "printed": result.stdout + result.stderr,
-        "page": page,
-        "data": names,
-        "scripts": scripts,
-    }.items():
+    places = {"printed": result.stdout + result.stderr, "page": page, "data": names, "scripts": scripts}
+    for place, text in places.items():
         assert not re.search("[\x1b\x9b\u202e\u2066]", text), place
     for escaped in ("001b", "202e", "2066", "009b"):
         assert not re.search(rf"(?<!\\)\\u{escaped}", scripts), escaped

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
+from conftest import sample_report
 from report_factory import gpu_report
 
 from trace_analyzer import cli, ingest, pipeline, vocabulary
@@ -97,9 +98,7 @@ def test_the_command_keeps_a_report_small_or_says_that_it_cannot(
 
 
 def test_the_critical_path_is_a_row_of_the_device_that_knows_what_each_stretch_belongs_to() -> None:
-    report = pipeline.analyze(
-        str(Path(__file__).parents[1] / "sample_traces/synthetic_overhead_synchronization.json.gz")
-    )
+    report = sample_report("synthetic_overhead_synchronization.json.gz")
     path, columns = report.tables["critical_path"], timeline_columns(report)
     (track,) = (track for track in columns.tracks if track.family == "path")
     assert track.group.startswith("GPU 0")
@@ -109,9 +108,8 @@ def test_the_critical_path_is_a_row_of_the_device_that_knows_what_each_stretch_b
     assert shown.get_column("start_ns").equals(path.get_column("start_ns"))
     assert shown.get_column("name").cast(pl.String).equals(path.get_column("name"))
     names = columns.events.get_column("name").cast(pl.String)
-    known = path.with_columns(link=shown.get_column("link"), detail=shown.get_column("detail")).filter(
-        pl.col("link") >= 0
-    )
+    linked = path.with_columns(link=shown.get_column("link"), detail=shown.get_column("detail"))
+    known = linked.filter(pl.col("link") >= 0)
     work = known.filter(pl.col("edge") == "execution")
     kernels = report.tables["activities"].get_column("name").cast(pl.String)
     assert work.height > 0

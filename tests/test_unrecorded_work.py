@@ -17,10 +17,8 @@ def step(number: int, *, lost: bool, wait: str = "cudaStreamSynchronize") -> lis
     events = [annotation(f"ProfilerStep#{number}", at, 999)]
     for i in range(10):
         one = 11 * number + i + 1
-        called, small = (
-            launch(at + 25 * i + 2, 3, one),
-            kernel("void add<float>()", at + 25 * i + 8, 10, correlation=one),
-        )
+        called = launch(at + 25 * i + 2, 3, one)
+        small = kernel("void add<float>()", at + 25 * i + 8, 10, correlation=one)
         events += [op("aten::add", at + 25 * i, 20), called, small, *flow(one, called, small)]
     last = 11 * number + 11
     events += [launch(at + 252, 3, last), call(wait, at + 260, 715)]
@@ -90,11 +88,8 @@ def dense(number: int, kernels: int = 10) -> list[Event]:
     for i in range(10):
         called, work = launch(at + 10 * i + 2, 3, 10 * number + i + 1), at + 8 + 98 * i
         run = kernel("ampere_sgemm_128x64_tn", work, 93, correlation=10 * number + i + 1)
-        events += [
-            op("aten::mm", at + 10 * i, 8),
-            called,
-            *([run, *flow(10 * number + i + 1, called, run)] if i < kernels else []),
-        ]
+        recorded = [run, *flow(10 * number + i + 1, called, run)] if i < kernels else []
+        events += [op("aten::mm", at + 10 * i, 8), called, *recorded]
     return events
 
 

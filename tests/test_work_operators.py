@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from hypothesis import given, strategies as st
 from kineto import analysed, kernel, launch, op
 from test_work import BF16, BOOL, BYTES, FP8, HALF, INT, INT8, LONG, bf, f, h, q8, work
 
@@ -416,16 +417,12 @@ def test_what_shapes_alone_do_not_tell_is_less_or_unknown() -> None:
     assert work("_C::cutlass_moe_mm", h(8, 6), h(8, 4), h(2, 4, 6)) is None
 
 
-def lookup() -> Work | None:
-    """Return the work of three tables of half precision and 30 indices into them in 4 bags each."""
-    return work(
+def test_a_lookup_reads_a_row_of_mean_width_per_index_and_writes_its_bags() -> None:
+    """Three tables of half precision and 30 indices into them in 4 bags each."""
+    known = work(
         "fbgemm::split_embedding_codegen_lookup_rowwise_adagrad_function", f(0), h(9_000), h(0), h(0, 0), ((3,), INT), ((3,), LONG),
         ((4,), INT), 120, 64, ((4,), LONG), 20, ((30,), LONG), ((13,), LONG),
     )  # fmt: skip
-
-
-def test_a_lookup_reads_a_row_of_mean_width_per_index_and_writes_its_bags() -> None:
-    known = lookup()
     assert known == Work(None, 8 * 43 + 30 * 40 * 2 + 4 * 120 * 4, None)
     assert (known.least, known.doubtful_bytes) == (True, 2400 + 1920), (
         "a row that several indices name may be read once"
@@ -490,29 +487,18 @@ def test_doubt_of_attention() -> None:
     assert step.doubtful_bytes == step.moved_bytes
 
 
-@pytest.mark.parametrize(
-    ("mask", "queries", "keys", "seen"),
-    [
-        (Mask(), 3, 7, 7),
-        (Mask(right=0), 3, 7, 3),
-        (Mask(right=0, from_end=True), 3, 7, 7),
-        (Mask(left=1, right=0, from_end=True), 3, 7, 4),
-        (Mask(left=9, right=0, from_end=True), 3, 7, 7),
-        (Mask(right=0, from_end=True), 7, 3, 3),
-        (Mask(), 0, 7, 0),
-    ],
+@given(
+    st.integers(0, 9), st.integers(0, 9), st.none() | st.integers(0, 9), st.none() | st.integers(0, 9), st.booleans()
 )
-def test_keys_seen(mask: Mask, queries: int, keys: int, seen: int) -> None:
-    assert mask.keys_seen(queries, keys) == seen
-    offset = keys - queries if mask.from_end else 0
-    naive = {
+def test_keys_seen(queries: int, keys: int, left: int | None, right: int | None, end: bool) -> None:
+    offset = keys - queries if end else 0
+    seen = {
         key
         for query in range(queries)
         for key in range(keys)
-        if (mask.left is None or key >= query + offset - mask.left)
-        and (mask.right is None or key <= query + offset + mask.right)
+        if (left is None or key >= query + offset - left) and (right is None or key <= query + offset + right)
     }
-    assert len(naive) == seen
+    assert Mask(left, right, from_end=end).keys_seen(queries, keys) == len(seen)
 
 
 def test_a_type_that_is_not_recorded_may_be_a_half() -> None:

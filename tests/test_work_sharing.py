@@ -13,23 +13,17 @@ from trace_analyzer.report import WorkCoverage
 
 pytestmark = pytest.mark.slow
 
-GEMM, SPLIT, NHWC, ADD = (
-    "ampere_fp16_s16816gemm_fp16_128x64",
-    "void cublasLt::splitKreduce_kernel<32, 16, int, float>()",
-    "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true, 0>(float*)",
-    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float> >(int)",
-)
+GEMM, SPLIT = "ampere_fp16_s16816gemm_fp16_128x64", "void cublasLt::splitKreduce_kernel<32, 16, int, float>()"
+NHWC = "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true, 0>(float*)"
+ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float> >(int)"
 MM = {"Input Dims": [[10, 20], [20, 30]], "Input type": ["c10::Half", "c10::Half"]}
 FLOP, BYTES = 2.0 * 10 * 20 * 30, 2.0 * (200 + 600 + 300)
 
 
 def launches(*names: str, start: float = 1, first: int = 1, at: float = 100, lasting: float = 50) -> list[Any]:
     """Build launches from ``start`` on and their kernels from ``at`` on."""
-    calls = [launch(start + 2 * i, 1, first + i) for i in range(len(names))]
-    return [
-        *calls,
-        *(kernel(n, at + i * lasting, lasting, correlation=first + i, grid=[500, 1, 1]) for i, n in enumerate(names)),
-    ]
+    runs = [kernel(n, at + i * lasting, lasting, correlation=first + i, grid=[500, 1, 1]) for i, n in enumerate(names)]
+    return [*(launch(start + 2 * i, 1, first + i) for i in range(len(names))), *runs]
 
 
 def work(*events: Any, **options: Any) -> list[tuple[Any, ...]]:
@@ -61,9 +55,8 @@ def test_a_nameless_kernel_of_a_product_is_the_product() -> None:
 
 def test_all_kernels_of_other_operators_share_but_memsets() -> None:
     arguments = {"Input Dims": [[100]], "Input type": ["float"]}
-    rows = work(
-        op("aten::sum", 0, 30, **arguments), launches(ADD, ADD), [launch(20, 1, 9), memset(300, 5, correlation=9)]
-    )
+    cleared = [launch(20, 1, 9), memset(300, 5, correlation=9)]
+    rows = work(op("aten::sum", 0, 30, **arguments), launches(ADD, ADD), cleared)
     assert rows == [(50.0, 202.0, "fp32")] * 2 + [(None, None, None)]
 
 
@@ -109,14 +102,9 @@ def test_the_bound_is_against_the_units_in_use() -> None:
     (about 77).
     """
     shape = {"Input Dims": [[1024, 160], [160, 160]], "Input type": ["float", "float"]}
-    actual = {
-        name: analysed(op("aten::mm", 0, 30, **shape), launches(name))
-        .tables["activities"]
-        .get_column("bound")
-        .to_list()
-        for name in ("ampere_sgemm_128x64_nn", "cutlass_80_tensorop_s1688gemm_128x64")
-    }
-    assert list(actual.values()) == [["compute"], ["memory"]]
+    for name, bound in (("ampere_sgemm_128x64_nn", "compute"), ("cutlass_80_tensorop_s1688gemm_128x64", "memory")):
+        table = analysed(op("aten::mm", 0, 30, **shape), launches(name)).tables["activities"]
+        assert table.get_column("bound").to_list() == [bound]
 
 
 def test_damaged_arguments_are_one_note_per_kind() -> None:
@@ -198,12 +186,10 @@ def test_is_nan_reads_its_tensor_once() -> None:
 
 
 def test_shapes_without_types_take_that_of_the_kernel_and_say_so() -> None:
-    table = analysed(op("aten::mm", 0, 30, **{"Input Dims": MM["Input Dims"]}), launches(GEMM)).tables["activities"]
-    assert table.select("flop", "moved_bytes", "dtype", "work_from").rows() == [(FLOP, BYTES, "fp16", "assumed-dtype")]
-    named = analysed(op("aten::mm", 0, 30, **{"Input Dims": MM["Input Dims"]}), launches("my_gemm")).tables[
-        "activities"
-    ]
-    assert named.select("flop", "work_from").rows() == [(None, None)]
+    untyped = op("aten::mm", 0, 30, **{"Input Dims": MM["Input Dims"]})
+    known, unknown = (analysed(untyped, launches(name)).tables["activities"] for name in (GEMM, "my_gemm"))
+    assert known.select("flop", "moved_bytes", "dtype", "work_from").rows() == [(FLOP, BYTES, "fp16", "assumed-dtype")]
+    assert unknown.select("flop", "work_from").rows() == [(None, None)]
 
 
 def test_where_work_comes_from_is_reported() -> None:
@@ -274,12 +260,9 @@ def test_a_pool_takes_its_result_from_the_next_reader() -> None:
     assert analysed(pool, larger, run).tables["activities"].get_column("moved_bytes").to_list() == [None]
 
 
-DGRAD, WGRAD, PLAIN, LAYOUT = (
-    "void cudnn::detail::dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>(int)",
-    "void cudnn::cnn::wgrad_alg0_engine<float, 128, 5, 5, 3, 3, 3, false, 512>(int)",
-    "ampere_scudnn_128x64_relu_interior_nn_v1",
-    "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true, 0>(float*)",
-)
+DGRAD = "void cudnn::detail::dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>(int)"
+WGRAD = "void cudnn::cnn::wgrad_alg0_engine<float, 128, 5, 5, 3, 3, 3, false, 512>(int)"
+PLAIN, LAYOUT = "ampere_scudnn_128x64_relu_interior_nn_v1", NHWC
 ONE = 2.0 * 8 * 25 * (12 * 6 * 9)
 """A stride of 2: 10 x 10 of 6 channels become 5 x 5 of 12, by 3 x 3 taps."""
 
@@ -319,20 +302,14 @@ def program() -> None:
     weight, norm = torch.randn(16, 8, 3, 3, requires_grad=True), torch.nn.BatchNorm2d(16)
     table = torch.randn(50, 12, requires_grad=True)
     y = functional.group_norm(norm(functional.conv2d(x, weight, stride=2, padding=1)), 4)
-    pooled = [
-        functional.max_pool2d(y, 2),
-        functional.avg_pool2d(y, 2),
-        functional.interpolate(y, scale_factor=2.0, mode="bilinear"),
-        functional.pad(y, (1, 1, 1, 1)),
-    ]
+    scaled = functional.interpolate(y, scale_factor=2.0, mode="bilinear")
+    pooled = [functional.max_pool2d(y, 2), functional.avg_pool2d(y, 2), scaled, functional.pad(y, (1, 1, 1, 1))]
     rows = functional.layer_norm(functional.embedding(torch.randint(0, 50, (4, 9)), table), (12,))
     parts = [rows.sum(-1), rows.mean(1), rows.amax(-1), rows.var(-1), rows.norm(dim=-1), rows.logsumexp(-1), rows.prod(-1),
              functional.softmax(rows, -1), rows.max(-1)[0], rows.topk(3)[0], rows.sort()[0], rows.cumsum(1), functional.dropout(rows), rows.std()]  # fmt: skip
     index = torch.zeros(4, 9, 1, dtype=torch.long)
-    total = sum(
-        part.float().mean() for part in (*(p + 0 for p in pooled), *parts, rows.gather(2, index), rows @ rows.mT)
-    )
-    total.backward()
+    every = (*(part + 0 for part in pooled), *parts, rows.gather(2, index), rows @ rows.mT)
+    sum(part.float().mean() for part in every).backward()
 
 
 def test_a_record_without_values_tells_no_more_than_one_with_them(tmp_path: Path) -> None:
@@ -345,11 +322,9 @@ def test_a_record_without_values_tells_no_more_than_one_with_them(tmp_path: Path
     calls = [e for e in events if e.get("cat") == "cpu_op" and "Input Dims" in e.get("args", {})]
     known = 0
     for call in calls:
-        texts = {key: json.dumps(call["args"][key]) for key in ("Input Dims", "Input type", "Concrete Inputs")}
-        whole = call_work(
-            Record(call["name"], texts["Input Dims"], texts["Input type"], None, texts["Concrete Inputs"])
-        ).work
-        part = call_work(Record(call["name"], texts["Input Dims"], texts["Input type"])).work
+        dims, types, values = (json.dumps(call["args"][key]) for key in ("Input Dims", "Input type", "Concrete Inputs"))
+        whole = call_work(Record(call["name"], dims, types, None, values)).work
+        part = call_work(Record(call["name"], dims, types)).work
         if whole is None or part is None:
             continue
         known += 1

@@ -127,10 +127,8 @@ def test_annotations_in_the_trace_name_modules() -> None:
 def test_saved_annotations_name_what_the_trace_does_not() -> None:
     capture = json.dumps({"100": ["saved"], "101": ["also saved"]}).encode()
     report = analysed(replayed({"name": "written"}, {}), capture=capture)
-    assert report.tables["activities"].sort("start_ns").get_column("replayed_module").to_list() == [
-        "written",
-        "also saved",
-    ]
+    modules = report.tables["activities"].sort("start_ns").get_column("replayed_module")
+    assert modules.to_list() == ["written", "also saved"]
 
 
 def test_a_lane_is_no_stream(read: Callable[..., Trace]) -> None:
@@ -151,12 +149,8 @@ def test_host_nodes_of_graphs_are_no_work() -> None:
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 MESSAGE = {
-    "Collective name": "allreduce",
-    "In msg nelems": 1_000,
-    "Out msg nelems": 1_000,
-    "dtype": "BFloat16",
-    "Group size": 4,
-}
+    "Collective name": "allreduce", "In msg nelems": 1_000, "Out msg nelems": 1_000, "dtype": "BFloat16", "Group size": 4,
+}  # fmt: skip
 
 
 def test_collectives_in_graphs_need_no_operator(read: Callable[..., Trace]) -> None:
@@ -180,10 +174,8 @@ def test_an_operator_s_arguments_come_first() -> None:
 @pytest.mark.parametrize("size", [0, 1, -1, -(2**40), 2**62])
 def test_groups_that_exchange_nothing_have_no_bandwidth(size: int) -> None:
     message = MESSAGE | {"Group size": size}
-    for rows in (
-        [launched(ALL_REDUCE, 0, 30, 30, 1, **message)],
-        [op("record_param_comms", 0, 20, **message), launched(ALL_REDUCE, 1, 30, 30, 1)],
-    ):
+    around = op("record_param_comms", 0, 20, **message)
+    for rows in ([launched(ALL_REDUCE, 0, 30, 30, 1, **message)], [around, launched(ALL_REDUCE, 1, 30, 30, 1)]):
         report = analysed(rows)
         rates = report.tables["communication"].select("bus_byte_per_s", "best_bus_byte_per_s", "link_ratio").row(0)
         assert rates == (None, None, None) if size < 2 else all(0 < rate < 1e12 for rate in rates if rate is not None)
@@ -302,15 +294,18 @@ def test_ascend_hardware_is_no_run_on_the_cpu() -> None:
     work = [{"ph": "X", "name": "Matmul", "pid": pid, "tid": 3, "ts": f"{100 + n}.5", "dur": 8, "args": {"Task Type": "AI_CORE"}}
             for pid in (4, 6) for n in range(3)]  # fmt: skip
     host = {
-        "ph": "X", "name": "AscendCL@aclnnMatmul", "pid": 5, "tid": 2, "ts": "90.0", "dur": 5,
+        "ph": "X",
+        "name": "AscendCL@aclnnMatmul",
+        "pid": 5,
+        "tid": 2,
+        "ts": "90.0",
+        "dur": 5,
         "args": {"Mode": "ACL_OP"},
-    }  # fmt: skip
+    }
     report = analysed(rows, op("aten::mm", 80, 20, pid=1), host, work, devices=[])
     assert (report.verdict.status, report.trace.accelerator) == ("unsupported-accelerator", "npu")
-    assert (
-        "Ascend NPUs in this trace cannot be accounted for: Ascend Hardware (3), Communication (3)"
-        in report.verdict.headline
-    )
+    lost = "Ascend NPUs in this trace cannot be accounted for: Ascend Hardware (3), Communication (3)"
+    assert lost in report.verdict.headline
     assert "CPU-only" not in report.summary()
     assert report.tables["host_events"].height == 2
     assert notes(report)["unsupported"] == 6
@@ -342,6 +337,8 @@ def test_a_run_on_the_cpu_has_no_accelerator() -> None:
 # Files of other tools: one true line, and no byte of theirs on the terminal
 
 BINARY = bytes(range(256)) * 20
+XPLANE, PERFETTO = b"\n\x80\x01\x08\x01\x12\x09/host:CPU", b"\n\x10\x08\x01P\x01"
+NSIGHT = "is a report of Nsight Systems; --export reads it with nsys, or analyze what `nsys export --type=sqlite FILE` writes"
 LEGACY = [
     {"name": "aten::mm", "ph": "X", "ts": 1, "dur": 5, "tid": 1, "pid": "CPU functions", "args": {}},
     {"name": "sgemm", "ph": "X", "ts": 2, "dur": 3, "tid": 0, "pid": "CUDA functions", "args": {}},
@@ -356,27 +353,15 @@ OF_JAX = [
 @pytest.mark.parametrize(
     ("name", "content", "line"),
     [
-        (
-            "a.nsys-rep",
-            b"NSYS" + BINARY,
-            "is a report of Nsight Systems; --export reads it with nsys, or analyze what `nsys export --type=sqlite FILE` writes",
-        ),
-        (
-            "a.qdrep",
-            BINARY,
-            "is a report of Nsight Systems; --export reads it with nsys, or analyze what `nsys export --type=sqlite FILE` writes",
-        ),
+        ("a.nsys-rep", b"NSYS" + BINARY, NSIGHT),
+        ("a.qdrep", BINARY, NSIGHT),
         ("a.ncu-rep", b"NVR\0" + BINARY, "is a report of Nsight Compute; record with torch.profiler"),
-        ("a.xplane.pb", b"\n\x80\x01\x08\x01\x12\x09/host:CPU" + BINARY, "is a profile of JAX or TensorFlow"),
-        ("no-suffix", b"\n\x80\x01\x08\x01\x12\x09/host:CPU" + BINARY, "is a profile of JAX or TensorFlow"),
-        ("a.pftrace", b"\n\x10\x08\x01P\x01" + BINARY, "is a Perfetto trace in protobuf; export JSON"),
-        ("a.json", b"\n\x10\x08\x01P\x01" + BINARY, "is a Perfetto trace in protobuf; export JSON"),
+        ("a.xplane.pb", XPLANE + BINARY, "is a profile of JAX or TensorFlow"),
+        ("no-suffix", XPLANE + BINARY, "is a profile of JAX or TensorFlow"),
+        ("a.pftrace", PERFETTO + BINARY, "is a Perfetto trace in protobuf; export JSON"),
+        ("a.json", PERFETTO + BINARY, "is a Perfetto trace in protobuf; export JSON"),
         ("a.bin", b"ELF" + BINARY, "is a binary file, not JSON"),
-        (
-            "et.json",
-            json.dumps({"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": []}).encode(),
-            "is an execution trace",
-        ),
+        ("et.json", b'{"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": []}', "is an execution trace"),
         ("legacy.json", json.dumps(LEGACY).encode(), "is an export of the profiler before Kineto"),
         ("jax.json", json.dumps({"traceEvents": OF_JAX}).encode(), "is a trace of JAX or TensorFlow"),
     ],
@@ -405,12 +390,9 @@ def ranks(*marks: str, devices: tuple[int, ...] = ()) -> list[Any]:
     rows = []
     for n, mark in enumerate(marks):
         device = devices[n] if devices else 0
-        here = [
-            launch(500 * n, 5, 1, pid=f"{mark}{80 + n}"),
-            kernel(BUSY, 500 * n + 10, 400, correlation=1, device=device),
-        ]
-        here[1]["pid"] = f"{mark}{device}"
-        rows += [here, flow(1, *here)]
+        called = launch(500 * n, 5, 1, pid=f"{mark}{80 + n}")
+        work = kernel(BUSY, 500 * n + 10, 400, correlation=1, device=device) | {"pid": f"{mark}{device}"}
+        rows += [called, work, flow(1, called, work)]
     return rows
 
 
@@ -441,14 +423,10 @@ def unmarked(
     tracks: tuple[int, ...], apart: float = 500, correlations: tuple[int, ...] = (1, 1), **header: Any
 ) -> Trace:
     """Load the work of two processes on tracks with these numbers, which both write stream 7 of device 0."""
-    rows = [
-        [
-            launch(apart * n, 2, correlation, pid=80 + n),
-            kernel(BUSY, apart * n + 10, 400, correlation=correlation) | {"pid": track},
-        ]
+    return loaded([
+        [launch(apart * n, 2, correlation, pid=80 + n), kernel(BUSY, apart * n + 10, 400, correlation=correlation) | {"pid": track}]
         for n, (track, correlation) in enumerate(zip(tracks, correlations, strict=True))
-    ]
-    return loaded(rows, **header)
+    ], **header)  # fmt: skip
 
 
 TWICE = {"deviceProperties": [A100, A100]}
