@@ -154,7 +154,7 @@ def test_arithmetic_by_names_of_kernels(table: str) -> None:
 
 def test_other_names() -> None:
     """Check that names without a rule have no marks and no known arithmetic."""
-    assert results("annotation", ["train_step", "", "execute"], "marks", "step_marks") == {}
+    assert results("annotation", ["do_it", "", "execute"], "marks", "step_marks") == {}
     assert results("runtime", ["Optimizer.step#SGD.step"], "marks", "step_marks") == {}
     assert kernels.arithmetic(pl.Series(["kernel_v7"])).row(0) == ("kernel_v7", None, None, None, False, False)
     assert kernels.arithmetic(pl.Series([], dtype=pl.String)).is_empty()

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from kineto import A100, analysed, annotation, call, copy, flow, kernel, launch, launched, op, python, rows
+from kineto import A100, analysed, annotation, call, copy, flow, kernel, launch, launched, op, python, rows, trace_bytes
 
-from trace_analyzer import analyze, errors
+from trace_analyzer import analyze, errors, ingest
+from trace_analyzer.options import Options
+from trace_analyzer.pipeline import graph_of
 from trace_analyzer.replay.whatif import whatif
 from trace_analyzer.report import Report
 
@@ -262,6 +264,84 @@ def test_time_of_a_step_starts_with_the_fetch() -> None:
 def test_frameworks_announce_steps_also_once() -> None:
     once = analysed(loop(1), annotation("execute_context_2(512)_generation_30(30)", 0, 190))
     assert (once.steps_from, table(once, "index", "state")) == ("serving framework", [(0, "ok")])
+
+
+def layers(
+    count: int, passes: int, name: str = "enc.{}", *, parent: str = "", fetch: bool = True, each: str = ""
+) -> list[object]:
+    """Build passes of ``count`` numbered marks around three kernels each, with or without ``parent`` marks around a pass.
+
+    A pass copies its input first and waits for its result (``fetch``); ``each`` mark does one of these, or trains.
+    """
+    events: list[object] = []
+    for turn in range(passes):
+        begin = t = turn * (count * 100 + 100)
+        number = 10 * count * turn
+        if fetch:
+            events += [*fetched(t, number + 1), call("cudaStreamSynchronize", t + count * 100 + 60, 20)]
+        for layer in range(count):
+            t, number = begin + 50 + layer * 100, number + 5
+            extra = {
+                "": [], "copy": fetched(t + 2, number + 4), "wait": [call("cudaDeviceSynchronize", t + 85, 4)],
+                "train": [annotation("Optimizer.step#SGD.step", t + 80, 5)], "backward": [op("autograd::engine::evaluate_function: MmBackward0", t + 80, 5)],
+                "load": [annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", t - 4, 3)],
+            }[each]  # fmt: skip
+            kernels = ("gemm", "relu", "gemm")
+            work = [launched(k, t + 10 + 20 * n, t + 20 + 20 * n, 15, number + n) for n, k in enumerate(kernels)]
+            events += [annotation(name.format(layer), t, 95), *work, *extra]
+        events += [annotation(parent.format(turn), begin + 49, count * 100)] if parent else []
+    return events
+
+
+def fetched(at: float, number: int) -> list[object]:
+    """Build a copy of 256 KiB to the device."""
+    called = call("cudaMemcpyAsync", at, 2, correlation=number)
+    return [called, copy("HtoD (Pinned -> Device)", at + 3, 2, correlation=number, bytes=1 << 18)]
+
+
+def marks(*events: object) -> list[str]:
+    """Return the names of the marks of steps."""
+    graph = graph_of(ingest.load(trace_bytes(events)), Options(), kept=["host_steps"])
+    return [*graph.take("host_steps").marks.get_column("name")]
+
+
+@pytest.mark.parametrize("passes", [1, 2, 3, 5])
+@pytest.mark.parametrize("parent", ["", "net", "net {}"])
+@pytest.mark.parametrize("name", ["enc.{}", "stage{}", "h[{}]", "down({})", "net.{}.body", "decoder {} of 6"])
+def test_numbered_layers_are_no_steps_and_their_passes_are(name: str, parent: str, passes: int) -> None:
+    """A pass that is made once or twice shows no period."""
+    for fetch in (True, False):
+        found = marks(layers(6, passes, name, parent=parent, fetch=fetch))
+        assert len(found) == (passes if passes >= 3 else 0)
+    assert found[:1] in ([], [parent], [f"{name.format(0)} to {name.format(5)}"])
+
+
+def test_passes_of_layers_are_steady_steps() -> None:
+    steps = analysed(layers(6, 5)).tables["steps"]
+    assert rows(steps, "name", "activity_count", "steady") == [("enc.0 to enc.5", 18, n > 0) for n in range(5)]
+
+
+def test_layers_within_layers_and_layers_that_are_computed_again_are_no_steps() -> None:
+    inner = [annotation(f"enc.{n}.part.{k}", 51 + 100 * n + 45 * k, 44) for n in range(6) for k in range(2)]
+    assert marks(layers(6, 1), inner) == []
+    again = [
+        [annotation(f"enc.{n if turn % 2 else 5 - n}", at, 95), launched(GEMM, at + 5, at + 20, 60, 10 * turn + n + 1)]
+        for turn in range(6)
+        for n in range(6)
+        for at in [1_000 * turn + 100 * n]
+    ]
+    assert marks(again) == [], "backwards every second time"
+
+
+@pytest.mark.parametrize("each", ["copy", "wait", "train", "backward", "load"])
+def test_numbered_marks_of_any_name_are_steps_where_each_does_what_a_pass_does_once(each: str) -> None:
+    assert marks(layers(6, 1, "thing {}", fetch=False, each=each)) == [f"thing {n}" for n in range(6)]
+    assert marks(layers(6, 1, "thing", fetch=False)) == ["thing"] * 6, "marks of one name are not numbered"
+
+
+@pytest.mark.parametrize("name", ["iter {}", "train_step_{}", "epoch 1 batch {}", "generate_masks 0 {} 0", "frame#{}"])
+def test_numbered_marks_whose_name_says_so_are_steps(name: str) -> None:
+    assert marks(layers(6, 1, name, fetch=False)) == [name.format(n) for n in range(6)]
 
 
 def test_each_process_has_its_own_steps() -> None:

@@ -7,7 +7,8 @@ import polars as pl
 
 from trace_analyzer import analysis, schema, thresholds
 from trace_analyzer.analyses.host import CALLS, Context
-from trace_analyzer.analyses.steps import HostSteps, with_states
+from trace_analyzer.analyses.left_out import with_states
+from trace_analyzer.analyses.steps import HostSteps
 from trace_analyzer.analyses.work import MATMUL_FORMULAS, Record, call_work
 from trace_analyzer.catalog.event_names import built_in_call, serving_steps
 from trace_analyzer.catalog.kernels import kernel_buckets

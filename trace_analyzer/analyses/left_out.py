@@ -1,4 +1,4 @@
-"""Measure how much time or work of a recording a window leaves out, and of what kind: one-time work of the host, say.
+"""Set steps aside, and measure how much a window leaves out, and of what kind: one-time work of the host, say.
 
 One-time work precedes the first launch of a kernel, beyond what usually does. A first launch loads the kernel's code; the
 first of a library's starts the library; a kernel that was compiled is launched first after that, in the second call of a
@@ -85,6 +85,77 @@ def ns_in_windows(idle: pl.DataFrame, windows: pl.DataFrame) -> dict[int, int]:
     inside = clip(idle, windows, ["device"])
     length = (pl.col("end_ns") - pl.col("start_ns")).sum()
     return dict(inside.group_by("window").agg(length).sort("window").iter_rows())
+
+
+def with_states(steps: pl.DataFrame) -> pl.DataFrame:
+    """Return steps (device, start_ns, end_ns, activity_count, lost, step_kind) with state and steady.
+
+    Set aside unusual steps; the others are steady where they are at least two, as one alone may not be typical.
+
+    Of a serving framework's steps, only those of the kind with most time count. One of them is enough, as its name says
+    what it does.
+
+    A step without activities is empty, or ``lost`` where it launched some. The first step, and slow ones directly after
+    it, are warm-up. A last step with few activities was cut by the recording's end; elsewhere, few or many activities or
+    a long duration mean that the step did something else, unless slow steps recur and take most of the time. Of two
+    steps the shorter is the typical one.
+    """
+    length = pl.col("end_ns") - pl.col("start_ns")
+    kind = pl.col("step_kind")
+    leading = kind.eq_missing(kind.sort_by(length.sum().over("device", kind), kind).last().over("device"))
+    is_serving = kind.is_not_null().any().over("device")
+    position = pl.int_range(pl.len()).over("device")
+    is_last = position == pl.len().over("device") - 1
+    worked = pl.col("activity_count").filter(leading & (pl.col("activity_count") > 0))
+    alone = is_serving & leading & (worked.len().over("device") == 1)
+    low, high = (worked.quantile(0.5, side).over("device") for side in ("lower", "higher"))
+    few = pl.col("activity_count") < thresholds.CUT_RATIO * high
+    many = pl.col("activity_count") > low / thresholds.CUT_RATIO
+    state = (
+        pl.when("lost")
+        .then(pl.lit("lost"))
+        .when(pl.col("activity_count") == 0)
+        .then(pl.lit("empty"))
+        .when((position == 0) & ~alone)
+        .then(pl.lit("first"))
+        .when(is_last & few)
+        .then(pl.lit("cut"))
+        .when(few | many | ~leading)
+        .then(pl.lit("outlier"))
+        .otherwise(pl.lit("ok"))
+    )
+    typical = length.filter(pl.col("state") == "ok").quantile(0.5, "lower").over("device")
+    slow = (pl.col("state") == "ok") & (length > thresholds.OUTLIER_MEDIANS * typical)
+    unlike = (
+        pl.when(pl.col("usual") == 0)
+        .then(pl.lit("warm-up"))
+        .when("recurs")
+        .then(pl.lit("ok"))
+        .otherwise(pl.lit("outlier"))
+    )
+    least = pl.when(is_serving).then(1).otherwise(thresholds.MIN_STEADY_STEPS)
+    enough = (pl.col("state") == "ok").sum().over("device") >= least
+    return (
+        steps.with_columns(state.alias("state"))
+        .with_columns(slow.alias("slow"))
+        .with_columns(((pl.col("state") == "ok") & ~pl.col("slow")).cum_sum().over("device").alias("usual"))
+        .with_columns(_recurs(length).alias("recurs"))
+        .with_columns(pl.when("slow").then(unlike).otherwise("state").alias("state"))
+        .with_columns(((pl.col("state") == "ok") & enough).alias("steady"))
+    )
+
+
+def _recurs(length: pl.Expr) -> pl.Expr:
+    """Return whether slow steps recur after usual ones and take most of the time since the first usual one.
+
+    This happens where workers load batches for several steps at once. Such steps are typical of the program.
+    """
+    counts = pl.col("usual") > 0
+    is_slow = pl.col("slow") & counts
+    apart = is_slow & ~is_slow.shift(1, fill_value=False)
+    slow_ns = length.filter(is_slow).sum()
+    usual_ns = length.filter(counts & (pl.col("state") == "ok") & ~pl.col("slow")).sum()
+    return ((apart.sum() >= thresholds.RECURRENCES) & (slow_ns > usual_ns)).over("device")
 
 
 ANALYSES = (analysis.Analysis(FIRST_LAUNCHES, first_launches), analysis.Value("cold_idle", cold_idle))

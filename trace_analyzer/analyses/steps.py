@@ -6,7 +6,18 @@ import polars as pl
 
 from trace_analyzer import analysis, schema, thresholds
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.catalog.event_names import PROFILER_STEP_NAME, serving_steps, step_marks
+from trace_analyzer.analyses.left_out import with_states
+from trace_analyzer.catalog.event_names import (
+    BLOCKING,
+    DATA_LOADING,
+    FROM_HOST,
+    NAMED,
+    PROFILER_STEP_NAME,
+    TO_HOST,
+    copy_direction,
+    serving_steps,
+    step_marks,
+)
 from trace_analyzer.frames.intervals import END_NS, union, with_covered
 
 STEPS = schema.Table(
@@ -37,6 +48,7 @@ PROFILER_STEP = "ProfilerStep"
 """The kind of mark of ``torch.profiler``'s ``step()``."""
 
 _TRACK = ["process_id", "thread_id", "source"]
+_REPEATED = pl.len().over(_TRACK) >= thresholds.STEP_REPEATS
 _LONGEST_TURN = 12
 """Most marks in a turn: five updates of a critic and one of a generator are six."""
 
@@ -82,12 +94,10 @@ def host_steps(host: Host, activities: pl.DataFrame) -> HostSteps:
     if marks.is_empty() and _repeats(profiler):
         return HostSteps(profiler, PROFILER_STEP)
     if marks.is_empty():
-        annotations = known.filter(pl.col("kind") == "annotation", pl.col("marks").is_null())
+        annotations = known.filter(pl.col("kind") == "annotation", pl.col("marks").fill_null(NAMED) == NAMED)
         pattern = pl.col("name").str.replace_all(r"\(.*\)|\[.*\]", "").str.replace_all(r"\d+", "#").alias("source")
-        repeated = annotations.with_columns(pattern).filter(
-            pl.len().over("process_id", "thread_id", "source") >= thresholds.STEP_REPEATS
-        )
-        marks = _outside_of_passes(_best(repeated, launched), host)
+        whole = _in_passes(annotations.with_columns(pattern).filter(_REPEATED), launched, host).filter(_REPEATED)
+        marks = _outside_of_passes(_best(whole, launched), host)
         if marks.is_empty():
             marks = _announced(known.drop_nulls("marks"), launched)
         if profiler.height and not _repeats(marks):
@@ -145,6 +155,46 @@ def _profiler_steps(host: Host) -> pl.DataFrame:
     )
     covered = pl.col("host_end_ns").cum_max().shift(1).over("process_id", "index")
     return _conform(steps.filter((pl.col("host_start_ns") >= covered).fill_null(True)))
+
+
+def _in_passes(marks: pl.DataFrame, launched: pl.DataFrame, host: Host) -> pl.DataFrame:
+    """Return the marks; of a source that numbers the parts of a pass, one for each pass instead, from its first to its last.
+
+    Numbers count steps and layers alike, so the name has to say that it is a step (`NAMED`), or something that a pass
+    does once has to happen from the start of nearly each mark to the start of the next: its data are loaded or copied,
+    the CPU waits for it, its gradients are computed, or its optimizer steps. All other numbered marks are parts. A pass
+    ends where a name comes again; its parts have the order of the first pass's.
+    """
+    if marks.is_empty():
+        return marks
+    is_once = pl.col("work").is_in([DATA_LOADING, BLOCKING]) | pl.col("phase").is_in(["backward", "optimizer"])
+    direction = copy_direction(pl.col("work").cast(pl.String))
+    copied = launched.select(pl.col("work").unique()).filter(direction.is_in([FROM_HOST, TO_HOST]))
+    once = pl.concat(
+        [
+            host.those(is_once, "process_id", "start_ns", "kind", "name").select("process_id", at_ns="start_ns"),
+            launched.join(copied, on="work", how="semi").select("process_id", "at_ns"),
+        ]
+    )
+    before = _launched_before(marks, _so_far(once), "host_start_ns").alias("before")
+    shown = (pl.col("before").shift(-1) > pl.col("before")).mean().over(_TRACK) >= thresholds.STEP_COVERAGE
+    is_part = pl.col("marks").is_null() & (pl.col("name").n_unique().over(_TRACK) > 1) & ~shown
+    split = marks.with_columns(before).with_columns(is_part.alias("is_part"))
+    turn = pl.int_range(pl.len()).over(*_TRACK, "name").alias("pass")
+    names = pl.col("name").str.join("\n")
+    passes = (
+        split.filter("is_part")
+        .with_columns(turn)
+        .group_by(*_TRACK, "pass", maintain_order=True)
+        .agg(
+            pl.all().exclude("name", "host_end_ns").first(),
+            pl.col("host_end_ns").max(),
+            pl.format("{} to {}", pl.col("name").first(), pl.col("name").last()).alias("name"),
+            names.alias("names"),
+        )
+        .filter(pl.col("names") == pl.col("names").first().over(_TRACK))
+    )
+    return pl.concat([split.filter(~pl.col("is_part")).select(marks.columns), passes.select(marks.columns)])
 
 
 def _outside_of_passes(marks: pl.DataFrame, host: Host) -> pl.DataFrame:
@@ -283,13 +333,7 @@ def _best(marks: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
     grouped = marks.filter(~overlaps).with_columns(pl.int_range(pl.len(), dtype=pl.Int64).over(key).alias("index"))
     if grouped.is_empty() or launched.is_empty():
         return grouped.clear()
-    before = (
-        launched.sort("process_id", "at_ns")
-        .group_by("process_id", "at_ns", maintain_order=True)
-        .len()
-        .with_columns(pl.col("len").cum_sum().over("process_id").cast(pl.Int64).alias("launched"))
-        .sort("at_ns")
-    )
+    before = _so_far(launched)
     totals = launched.group_by("process_id").agg(pl.len().alias("total"))
     inside = _launched_before(grouped, before, "host_end_ns") - _launched_before(grouped, before, "host_start_ns")
     chosen = (
@@ -317,6 +361,17 @@ def _best(marks: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
         .unique("process_id", keep="first", maintain_order=True)
     )
     return grouped.join(chosen, on=key, how="semi", maintain_order="left")
+
+
+def _so_far(instants: pl.DataFrame) -> pl.DataFrame:
+    """Count a process's instants (process_id, at_ns) up to each of them, in order: process_id, at_ns, launched."""
+    return (
+        instants.sort("process_id", "at_ns")
+        .group_by("process_id", "at_ns", maintain_order=True)
+        .len()
+        .with_columns(pl.col("len").cum_sum().over("process_id").cast(pl.Int64).alias("launched"))
+        .sort("at_ns")
+    )
 
 
 def _launched_before(marks: pl.DataFrame, before: pl.DataFrame, at: str) -> pl.Series:
@@ -383,84 +438,13 @@ def device_steps(step_marks: pl.DataFrame, linked_events: pl.DataFrame, kernel_l
         bounds = bounds.filter((pl.col("activity_count") > 0) | pl.col("lost"))
     spans = linked_events.select("device", "start_ns", END_NS)
     busy = with_covered(bounds, union(spans, ["device"]), ["device"], "busy_ns")
-    return STEPS.conform(with_states(busy))
+    nulls = (pl.lit(None, dtype=STEPS.schema[column]).alias(column) for column in OF_VERDICTS)
+    return STEPS.conform(with_states(busy).with_columns(nulls))
 
 
 MAX_STEP_ROWS = 20_000
 """Most rows: beyond it, steps without device work are left out, as a small file with many devices and steps has
 millions."""
-
-
-def with_states(steps: pl.DataFrame) -> pl.DataFrame:
-    """Return steps (device, start_ns, end_ns, activity_count, lost, step_kind) with state, steady and null verdicts.
-
-    Set aside unusual steps; the others are steady where they are at least two, as one alone may not be typical.
-
-    Of a serving framework's steps, only those of the kind with most time count. One of them is enough, as its name says
-    what it does.
-
-    A step without activities is empty, or ``lost`` where it launched some. The first step, and slow ones directly after
-    it, are warm-up. A last step with few activities was cut by the recording's end; elsewhere, few or many activities or
-    a long duration mean that the step did something else, unless slow steps recur and take most of the time. Of two
-    steps the shorter is the typical one.
-    """
-    length = pl.col("end_ns") - pl.col("start_ns")
-    kind = pl.col("step_kind")
-    leading = kind.eq_missing(kind.sort_by(length.sum().over("device", kind), kind).last().over("device"))
-    is_serving = kind.is_not_null().any().over("device")
-    position = pl.int_range(pl.len()).over("device")
-    is_last = position == pl.len().over("device") - 1
-    worked = pl.col("activity_count").filter(leading & (pl.col("activity_count") > 0))
-    alone = is_serving & leading & (worked.len().over("device") == 1)
-    low, high = (worked.quantile(0.5, side).over("device") for side in ("lower", "higher"))
-    few = pl.col("activity_count") < thresholds.CUT_RATIO * high
-    many = pl.col("activity_count") > low / thresholds.CUT_RATIO
-    state = (
-        pl.when("lost")
-        .then(pl.lit("lost"))
-        .when(pl.col("activity_count") == 0)
-        .then(pl.lit("empty"))
-        .when((position == 0) & ~alone)
-        .then(pl.lit("first"))
-        .when(is_last & few)
-        .then(pl.lit("cut"))
-        .when(few | many | ~leading)
-        .then(pl.lit("outlier"))
-        .otherwise(pl.lit("ok"))
-    )
-    typical = length.filter(pl.col("state") == "ok").quantile(0.5, "lower").over("device")
-    slow = (pl.col("state") == "ok") & (length > thresholds.OUTLIER_MEDIANS * typical)
-    unlike = (
-        pl.when(pl.col("usual") == 0)
-        .then(pl.lit("warm-up"))
-        .when("recurs")
-        .then(pl.lit("ok"))
-        .otherwise(pl.lit("outlier"))
-    )
-    least = pl.when(is_serving).then(1).otherwise(thresholds.MIN_STEADY_STEPS)
-    enough = (pl.col("state") == "ok").sum().over("device") >= least
-    return (
-        steps.with_columns(state.alias("state"))
-        .with_columns(slow.alias("slow"))
-        .with_columns(((pl.col("state") == "ok") & ~pl.col("slow")).cum_sum().over("device").alias("usual"))
-        .with_columns(_recurs(length).alias("recurs"))
-        .with_columns(pl.when("slow").then(unlike).otherwise("state").alias("state"))
-        .with_columns(((pl.col("state") == "ok") & enough).alias("steady"))
-        .with_columns(pl.lit(None, dtype=STEPS.schema[column]).alias(column) for column in OF_VERDICTS)
-    )
-
-
-def _recurs(length: pl.Expr) -> pl.Expr:
-    """Return whether slow steps recur after usual ones and take most of the time since the first usual one.
-
-    This happens where workers load batches for several steps at once. Such steps are typical of the program.
-    """
-    counts = pl.col("usual") > 0
-    is_slow = pl.col("slow") & counts
-    apart = is_slow & ~is_slow.shift(1, fill_value=False)
-    slow_ns = length.filter(is_slow).sum()
-    usual_ns = length.filter(counts & (pl.col("state") == "ok") & ~pl.col("slow")).sum()
-    return ((apart.sum() >= thresholds.RECURRENCES) & (slow_ns > usual_ns)).over("device")
 
 
 def with_verdicts(device_steps: pl.DataFrame, step_verdicts: pl.DataFrame) -> pl.DataFrame:

@@ -104,7 +104,8 @@ def _named_work(names: pl.DataFrame) -> pl.DataFrame:
 
 # --- Marks of steps
 
-MARKS = ("span", "end", "start", "part")
+NAMED = "named"
+MARKS = ("span", "end", "start", "part", NAMED)
 """What an event may mark, as defined in the header of ``step_marks.toml``."""
 OPTIMIZER_STEP = r"^Optimizer\.step#(\w+)\.step"
 """Scope that PyTorch opens around an optimizer's step; the group is its class."""
@@ -350,6 +351,6 @@ def is_collective_copy() -> pl.Expr:
     return copy_direction().is_in([TO_PEER, WITHIN_DEVICE]) & matches(pl.col("operator").cast(pl.String), _COLLECTIVES)
 
 
-def copy_direction() -> pl.Expr:
-    """Return the direction of a copy from its ``name``; null where no rule matches."""
-    return first((matches(NAME, rule.pattern), pl.lit(rule.name)) for rule in direction_rules())
+def copy_direction(name: pl.Expr = NAME) -> pl.Expr:
+    """Return the direction of a copy from its name; null where no rule matches."""
+    return first((matches(name, rule.pattern), pl.lit(rule.name)) for rule in direction_rules())
