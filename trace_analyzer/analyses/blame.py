@@ -1,5 +1,6 @@
 """Attribute idle time to code that can be changed."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -288,26 +289,32 @@ def _codes(
 ) -> tuple[pl.Series, pl.DataFrame]:
     """Return a code per event for its names (only a phase without an event), and the names by code."""
     events, none = context.events, around.is_null()
-    is_asked = pl.Series([False]).new_from_index(0, events.height).scatter(around.drop_nulls(), True)
-    ids = is_asked.arg_true()
-    steps = events.join(
-        step_marks,
-        left_on=["process_id", "start_ns", "end_ns"],
-        right_on=["process_id", "host_start_ns", "host_end_ns"],
-        how="semi",
-    ).get_column("event_id")
-    annotation_ids = events.get_column("annotation_id")[ids]
-    names = pl.DataFrame(
-        {
-            "operator": context.names(events.get_column("operator_id")[ids]),
-            "module": context.modules(ids),
-            "python_function": context.functions(ids),
-            "annotation": context.names(annotation_ids.set(annotation_ids.is_in(steps.implode()), None)),
-            "phase": events.get_column("phase")[ids],
-        }
+    # Annotations alone mark steps.
+    step_ids = (
+        events.filter("marks")
+        .join(
+            step_marks,
+            left_on=["process_id", "start_ns", "end_ns"],
+            right_on=["process_id", "host_start_ns", "host_end_ns"],
+            how="semi",
+        )
+        .get_column("event_id")
+        .implode()
     )
-    numbers, firsts = lookups.factorize(*names)
-    known = names[firsts]
+
+    def names(ids: pl.Series) -> Iterator[pl.Series]:
+        yield context.names(events.get_column("operator_id")[ids]).alias("operator")
+        yield context.modules(ids).alias("module")
+        yield context.functions(ids).alias("python_function")
+        annotation_ids = events.get_column("annotation_id")[ids]
+        yield context.names(annotation_ids.set(annotation_ids.is_in(step_ids), None)).alias("annotation")
+        yield events.get_column("phase")[ids].alias("phase")
+
+    ids = lookups.inverse_index(around.drop_nulls(), events.height).is_not_null().arg_true()
+    numbers = schema.nulls(ids.len(), pl.UInt32())
+    for column in names(ids):  # one at a time: there may be millions of ids
+        numbers, firsts = lookups.factorize(numbers, column)
+    known = pl.DataFrame(list(names(ids[firsts])))
     phases = pl.DataFrame({"phase": [*PHASES, None]}, schema={"phase": known.schema["phase"]})
     nobody = events.get_column("phase")[late.filter(none)].to_physical().cast(pl.UInt32).fill_null(len(PHASES))
     codes = lookups.scatter(none.arg_true(), nobody + known.height, around.len())
