@@ -380,7 +380,7 @@ class TestProcess:
         ("arguments", "heavy"),
         [
             (["--help"], {"torch", "polars", "bokeh", "holoviews", "numpy", "jinja2"}),
-            pytest.param(["t.json", "--no-report"], {"torch", "bokeh", "holoviews", "jinja2", "pandas"}, marks=pytest.mark.slow),
+            pytest.param(["t.json", "--no-report"], {"torch", "bokeh", "holoviews", "jinja2", "pandas", "numpy.ma"}, marks=pytest.mark.slow),
         ],
     )  # fmt: skip
     def test_only_what_is_needed_is_imported(self, folder: Path, arguments: list[str], heavy: set[str]) -> None:

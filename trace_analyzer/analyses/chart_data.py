@@ -12,6 +12,7 @@ from trace_analyzer import analysis, schema
 from trace_analyzer.analyses.blame import Attribution
 from trace_analyzer.analyses.host import Context, Host
 from trace_analyzer.catalog.event_names import HOST_WAIT, PROFILER_STEP_NAME, named_code
+from trace_analyzer.frames.arrays import column
 from trace_analyzer.frames.intervals import innermost, longest_place
 from trace_analyzer.frames.lookups import scatter
 
@@ -131,7 +132,7 @@ def logarithmic_histogram(times: pl.DataFrame, bins_per_decade: int) -> pl.DataF
     edges = _edges(times.get_column("value_ns"), bins_per_decade)
     inside = np.searchsorted(edges[1:-1], times.get_column("value_ns").to_numpy(), side="right")
     bins = (
-        times.with_columns(bin=pl.Series(inside, dtype=pl.Int64))
+        times.with_columns(bin=column(inside))
         .group_by("bin")
         .agg(
             (pl.col("weight_ns").sum() if "weight_ns" in times.columns else pl.len()).alias("height"),
@@ -140,7 +141,9 @@ def logarithmic_histogram(times: pl.DataFrame, bins_per_decade: int) -> pl.DataF
         .with_columns(pl.exclude("bin").cast(pl.Float64))
     )
     return (
-        pl.DataFrame({"bin": np.arange(len(edges) - 1), "low_ns": edges[:-1], "high_ns": edges[1:]})
+        pl.DataFrame(
+            {"bin": column(np.arange(len(edges) - 1)), "low_ns": edges[:-1].tolist(), "high_ns": edges[1:].tolist()}
+        )
         .join(bins, on="bin", how="left", maintain_order="left")
         .with_columns(pl.col("height").fill_null(0))
         .drop("bin")

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from trace_analyzer import thresholds as t
+from trace_analyzer.frames.arrays import column
 from trace_analyzer.replay.device_edges import medians
 from trace_analyzer.replay.graph import CALL, EXECUTION, GAP, LATENCY, QUEUE, RETURN, STAGING, THREAD
 from trace_analyzer.replay.kernel_changes import (
@@ -49,7 +50,6 @@ from trace_analyzer.replay.recording import (
     Flags,
     Ints,
     by_track,
-    column,
     is_any,
     median,
 )

@@ -14,11 +14,12 @@ import polars as pl
 from trace_analyzer.analyses.host import Context
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.findings import Findings
+from trace_analyzer.frames.arrays import column
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.estimates import DeviceReplay, Estimates
 from trace_analyzer.replay.graph import CALL, EDGES, OF_ACTIVITIES, OF_DURATION, RETURN, THREAD
 from trace_analyzer.replay.prediction import Replay
-from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Ints, Segments, by_track, column, is_any, numbers_from
+from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Ints, Segments, by_track, is_any, numbers_from
 from trace_analyzer.replay.weights import FIRST_DEVICE, NothingToChange, instant_cpu, scale_activities, scale_label
 from trace_analyzer.replay.whatif import PathPart, located, path_parts
 from trace_analyzer.report import Lever, Resource

@@ -383,11 +383,13 @@ def _last_of_steps(recorded: Recording, own: Ints) -> list[Ints]:
     inside = np.flatnonzero((step >= 0) & (end <= np.append(steps.end, 0)[step]))
     order = np.argsort(end, kind="stable")
     low, high = np.searchsorted(end[order], steps.end, "left"), np.searchsorted(end[order], steps.end, "right")
-    count = high - low
-    with_it = order[numbers_from(low, count)]
-    rows = np.concatenate([step[inside], np.repeat(np.arange(steps.end.size), count)])
-    row, place = np.divmod(np.unique(rows * own.size + np.concatenate([inside, with_it])), max(own.size, 1))
-    return np.split(own[place], np.searchsorted(row, np.arange(1, steps.end.size))) if steps.end.size else []
+    steps_of = np.repeat(np.arange(steps.end.size), high - low)
+    with_it = order[numbers_from(low, high - low)]
+    others = step[with_it] != steps_of
+    row, place = np.concatenate([step[inside], steps_of[others]]), np.concatenate([inside, with_it[others]])
+    by_step = np.lexsort((place, row))
+    members = own[place[by_step]]
+    return np.split(members, np.searchsorted(row[by_step], np.arange(1, steps.end.size))) if steps.end.size else []
 
 
 def steady_edges(graph: Graph) -> Flags:

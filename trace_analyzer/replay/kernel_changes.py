@@ -8,6 +8,7 @@ import polars as pl
 
 from trace_analyzer.catalog.kernels import bucket_key, is_group_named, is_line, line_label
 from trace_analyzer.errors import did_you_mean
+from trace_analyzer.frames.arrays import column
 from trace_analyzer.frames.lookups import as_strings, factorize, lookup, map_unique
 from trace_analyzer.replay.graph import CALL, GAP, LATENCY, THREAD, WAIT
 from trace_analyzer.replay.recording import LAUNCHING, OF_SAMPLES, Flags, Ints, is_any, median
@@ -103,7 +104,7 @@ def _small_messages(scene: Scene) -> pl.DataFrame:
     graph, activities = scene.graph, scene.graph.recorded.activities
     sent = scene.tables["collectives"].select("activity_id", "collective", "message_bytes", "group_size")
     of_kinds = (
-        scene.known.table.select("duration_ns", "start_ns", step=pl.Series(activities.step))
+        scene.known.table.select("duration_ns", "start_ns", step=column(activities.step))
         .hstack(lookup(sent, scene.tables["activities"], "activity_id"))
         .with_row_index("row")
         .filter(pl.col("collective").is_in(BUCKETED), (pl.col("group_size") >= 2).fill_null(True))
@@ -115,7 +116,7 @@ def _small_messages(scene: Scene) -> pl.DataFrame:
     needing = graph.ref[follows]
     needed = np.sort(activities.start[needing[~scene.collective[needing]]])
     latency = pl.col("duration_ns").min().over("collective", "group_size")
-    piece = pl.Series(np.searchsorted(needed, small.get_column("start_ns").to_numpy(), "right"))
+    piece = column(np.searchsorted(needed, small.get_column("start_ns").to_numpy(), "right"))
     return small.with_columns(latency_ns=latency, piece=piece)
 
 
@@ -217,8 +218,8 @@ def _names(scene: Scene, column: str) -> list[str]:
 def chosen_activities(scene: Scene, target: str) -> Flags:
     """Return the activities of a bucket, a group, a kind of copy, an operator or a module; the first match counts."""
     table = scene.known.table
-    for column in ("bucket", "group", "label", "operator"):
-        chosen = table.select((pl.col(column) == target).fill_null(False)).to_series().to_numpy()
+    for name in ("bucket", "group", "label", "operator"):
+        chosen = table.select((pl.col(name) == target).fill_null(False)).to_series().to_numpy()
         if chosen.any():
             return chosen.astype(bool)
     if target == "copies":

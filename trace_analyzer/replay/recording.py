@@ -9,8 +9,9 @@ import numpy.typing as npt
 import polars as pl
 
 from trace_analyzer.catalog.event_names import BLOCKING, host_work, is_annotation
+from trace_analyzer.frames.arrays import column
 from trace_analyzer.frames.intervals import innermost, split_by, union
-from trace_analyzer.frames.lookups import Buffer, factorize, inverse_index, map_unique
+from trace_analyzer.frames.lookups import factorize, inverse_index, map_unique
 from trace_analyzer.report import Check, DeviceReport
 from trace_analyzer.thresholds import CPU_OPERATOR_NS, HOST_WAIT_NS
 from trace_analyzer.vocabulary import NAMED_WORK, PARTS, shortened_by
@@ -218,14 +219,6 @@ def _ints(series: pl.Series) -> Ints:
 def _picked(series: pl.Series, rows: Ints) -> Ints:
     """Return the integers of some rows, without copying the others."""
     return series.to_numpy()[rows].astype(np.int64) if not series.null_count() else _ints(series)[rows]
-
-
-def column(values: npt.NDArray[np.integer[Any] | np.bool_]) -> pl.Series:
-    """Return integers, or booleans as 0 and 1, as a series; Polars' own conversion imports masked arrays (12 ms)."""
-    room = Buffer(values.size)
-    if values.size:
-        room.values[:] = np.ascontiguousarray(values, dtype=np.int64).data.cast("B").cast("q")
-    return room.series()
 
 
 def _name_kinds(events: pl.DataFrame) -> pl.DataFrame:

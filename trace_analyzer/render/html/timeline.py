@@ -15,7 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 from trace_analyzer import units
-from trace_analyzer.frames.arrays import distinct_rows
+from trace_analyzer.frames.arrays import column, distinct_rows
 from trace_analyzer.render.html import codec
 from trace_analyzer.render.html.tracks import (
     IS_MODULE,
@@ -324,7 +324,7 @@ def _links(report: Report, events: pl.DataFrame, positions: npt.NDArray[np.int64
         work = events.get_column("activity_id")
         places[work.drop_nulls().to_numpy()] = work.is_not_null().arg_true().to_numpy()
         links[of_path.is_not_null().arg_true().to_numpy()] = places[of_path.drop_nulls().to_numpy()]
-    return pl.Series(links)
+    return column(links)
 
 
 def _details(report: Report, events: pl.DataFrame, positions: npt.NDArray[np.int64]) -> tuple[pl.DataFrame, pl.Series]:
@@ -346,7 +346,7 @@ def _details(report: Report, events: pl.DataFrame, positions: npt.NDArray[np.int
         path_rows = events.get_column("path_row")
         first = 1 + kernel_details.height + operator_details.height
         detail[path_rows.is_not_null().arg_true().to_numpy()] = of_path[path_rows.drop_nulls().to_numpy()] + first
-    return pl.concat([kernel_details, operator_details, path_details], how="diagonal"), pl.Series(detail)
+    return pl.concat([kernel_details, operator_details, path_details], how="diagonal"), column(detail)
 
 
 def _no_details(events: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from trace_analyzer.analyses.chart_data import frame_packages, frames_by_package, titled_threads
+from trace_analyzer.frames.arrays import column
 from trace_analyzer.render.charts import reported_labels
 from trace_analyzer.report import Report
 
@@ -313,7 +314,7 @@ def _refitted(nested: pl.DataFrame) -> pl.DataFrame:
     touched = pl.col("run").is_in(clashing.implode())
     unruly = runs.filter(touched)
     depth = first_fit(unruly.get_column("start_ns").to_numpy(), unruly.select(_end_ns()).to_series().to_numpy())
-    refitted = unruly.with_columns(depth=pl.Series(depth, dtype=pl.Int64))
+    refitted = unruly.with_columns(depth=column(depth))
     return pl.concat([runs.filter(~touched), refitted]).sort("start_ns", maintain_order=True).drop("run")
 
 
