@@ -459,7 +459,7 @@ class Replay:
         order = np.argsort(-label_ns, kind="stable")
         largest = (int(label) for label in order[label_ns[order] > 0])
         curves = ((label, self._speedups(weights, label, outcome)) for label in largest)
-        return label_ns * (outcome.step_ns / max(float(label_ns.sum()), 1.0)), curves
+        return label_ns / max(float(label_ns.sum()), 1.0) * outcome.step_ns, curves
 
     def _speedups(self, weights: Weights, label: int, outcome: Outcome) -> Mapping[str, float]:
         """Return the step with one label's time multiplied by each of `SPEEDUPS`.
