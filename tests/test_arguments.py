@@ -5,6 +5,7 @@ import os
 import re
 import threading
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -56,20 +57,18 @@ def test_every_public_name_stays_what_it_is_once_it_was_used(folder: Path) -> No
         assert callable(value) or name == "__version__", name
 
 
-def test_a_group_without_a_command_is_one_line(folder: Path) -> None:
-    assert "Missing command" in refused("baseline")
-
-
-def test_a_folder_that_is_missing_is_one_line(folder: Path) -> None:
-    assert "nowhere: no such file, so no trace of a rank" in refused("ranks", "nowhere")
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [(("baseline",), "Missing command"), (("ranks", "nowhere"), "nowhere: no such file, so no trace of a rank")],
+)
+def test_what_is_missing_is_one_line(folder: Path, args: tuple[str, ...], says: str) -> None:
+    assert says in refused(*args)
 
 
 @pytest.mark.parametrize(
     "args",
     [
-        ("t.json", "--step", "9" * 40),
-        ("t.json", "--step", "-" + "9" * 40),
-        ("t.json", "--step", "9" * 5000),
+        *(("t.json", "--step", value) for value in ("9" * 40, "-" + "9" * 40, "9" * 5000)),
         ("t.json", "--device", "9" * 40),
         *(
             ("t.json", option, value)
@@ -79,11 +78,8 @@ def test_a_folder_that_is_missing_is_one_line(folder: Path) -> None:
         *(("record", "--after", value, "--seconds", "1", "--", "true") for value in ("inf", "nan")),
         ("record", "--seconds", "1e308", "--", "true"),
         ("record", "--steps", "1" * 30, "--", "true"),
-        ("whatif", "t.json", "--speedup", "gpu=1e-308"),
-        ("whatif", "t.json", "--speedup", "gpu=1e308"),
-        ("whatif", "t.json", "--speedup", "gpu=nan"),
-        ("whatif", "t.json", "--batch", "1e308"),
-        ("whatif", "t.json", "--batch", "1e-308"),
+        *(("whatif", "t.json", "--speedup", f"gpu={value}") for value in ("1e-308", "1e308", "nan")),
+        *(("whatif", "t.json", "--batch", value) for value in ("1e308", "1e-308")),
         ("compare", "t.json", "t.json", "--fail-if-slower", "9" * 400),
         ("compare", "t.json", "t.json", "--fail-if-more-idle", "9" * 400 + "%"),
     ],
@@ -111,31 +107,21 @@ def test_numbers_are_bounded_in_python() -> None:
             analyze(SOUND, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "args",
-    [
-        ("t.json", "--report", "-"),
-        ("t.json", "--tables", "-"),
-        ("whatif", "t.json", "--plot", "-"),
-        ("compare", "t.json", "t.json", "--html", "-"),
-        ("scaling", "t.json", "t.json", "--plot", "-"),
-        ("export", "t.json", "--perfetto", "-"),
-        ("baseline", "save", "t.json", "-"),
-    ],
-    ids=" ".join,
-)
-def test_only_output_writes_to_standard_output(folder: Path, args: tuple[str, ...]) -> None:
-    assert "only --output writes to standard output" in refused(*args)
+WRITES = (
+    "t.json --report", "t.json --tables", "whatif t.json --plot", "compare t.json t.json --html", "scaling t.json t.json --plot",
+    "export t.json --perfetto", "baseline save t.json",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("words", WRITES)
+def test_only_output_writes_to_standard_output(folder: Path, words: str) -> None:
+    assert "only --output writes to standard output" in refused(*words.split(), "-")
     assert [path.name for path in folder.iterdir()] == ["t.json"]
 
 
-@pytest.mark.parametrize(
-    "args",
-    [("compare", "-", "-"), ("baseline", "check", "-", "-"), ("scaling", "-", "-")],
-    ids=" ".join,
-)
-def test_standard_input_is_not_read_twice(folder: Path, args: tuple[str, ...]) -> None:
-    assert "can be read once" in refused(*args, text=SOUND)
+@pytest.mark.parametrize("words", ["compare", "baseline check", "scaling"])
+def test_standard_input_is_not_read_twice(folder: Path, words: str) -> None:
+    assert "can be read once" in refused(*words.split(), "-", "-", text=SOUND)
 
 
 @pytest.mark.slow
@@ -155,16 +141,10 @@ def test_a_refusal_is_said_once_where_people_look(folder: Path, verb: str, form:
 @pytest.mark.slow
 def test_sides_may_be_pipes(folder: Path) -> None:
     """Check ``compare <(zcat before.json.gz) <(zcat after.json.gz)``; a pipe that nobody writes to is refused."""
-    writers = []
     for name in ("before", "after"):
         os.mkfifo(folder / name)
-        writers.append(threading.Thread(target=(folder / name).write_bytes, args=(SOUND,)))
-        writers[-1].start()
-    result = CliRunner().invoke(main, ["compare", "before", "after", "--format", "json"])
-    for writer in writers:
-        writer.join()
-    assert result.exit_code == 0, result.stderr
-    assert json.loads(result.stdout)["difference_ns"] == 0
+        threading.Thread(target=(folder / name).write_bytes, args=(SOUND,)).start()
+    assert json.loads(output("compare", "before", "after", "--format", "json"))["difference_ns"] == 0
     assert "is a pipe that nobody writes to" in refused("compare", "before", "t.json")
 
 
@@ -177,28 +157,32 @@ def test_explanations_and_loops_have_pages(folder: Path, words: tuple[str, ...])
     assert "exists; --force overwrites it" in refused(*words, "-o", "x.html")
 
 
+def output(*words: str, **options: Any) -> str:
+    """Return what the command prints, which does what it is asked for."""
+    run = CliRunner().invoke(main, words, **options)
+    assert run.exit_code == 0, run.stderr
+    return run.stdout
+
+
 @pytest.mark.slow
 def test_a_pipe_is_exported(folder: Path) -> None:
-    run = CliRunner().invoke(main, ["export", "-", "--perfetto", "x.json"], input=SOUND)
-    assert run.exit_code == 0, run.stderr
+    output("export", "-", "--perfetto", "x.json", input=SOUND)
     assert len(json.loads((folder / "x.json").read_bytes())["traceEvents"]) > len(json.loads(SOUND)["traceEvents"])
 
 
 @pytest.mark.slow
 def test_a_file_called_dash_is_not_standard_input(folder: Path) -> None:
     (folder / "-").write_text('{"tool_version": "x", "verdict": {}, "devices": []}')
-    result = CliRunner().invoke(main, ["compare", "-", "t.json"], input=SOUND)
-    assert result.exit_code == 0, result.stderr
+    output("compare", "-", "t.json", input=SOUND)
 
 
 @pytest.mark.slow
 def test_bytes_of_a_name_that_are_not_utf_8_stay_out_of_json(folder: Path) -> None:
     name = os.fsdecode(b"caf\xe9.json")
     (folder / name).write_bytes(SOUND)
-    result = CliRunner().invoke(main, ["compare", name, name, "--format", "json"])
-    assert result.exit_code == 0, result.stderr
-    assert r"caf\\xe9.json" in result.stdout
-    assert r"\udc" not in result.stdout
+    printed = output("compare", name, name, "--format", "json")
+    assert r"caf\\xe9.json" in printed
+    assert r"\udc" not in printed
 
 
 @pytest.mark.parametrize("option", ["--html", "--plot"])

@@ -7,19 +7,6 @@ from trace_analyzer.catalog import event_names
 from trace_analyzer.render.row_phrases import blamed_place
 
 
-def reported(kind: str, names: tuple[str, ...], column: str) -> dict[str, object]:
-    """Map names to the results of the rules."""
-    events = pl.DataFrame({"kind": [kind] * len(names), "name": list(names)})
-    return dict(event_names.named_code(events).select("name", column).iter_rows())
-
-
-def test_a_missing_name_prepares_no_inputs() -> None:
-    assert (
-        pl.DataFrame({"name": [None]}, {"name": pl.String}).select(event_names.preparation_of(pl.col("name"))).item()
-        is None
-    )
-
-
 def test_phases_are_in_the_order_of_the_definitions() -> None:
     assert tuple(dict.fromkeys(rule.name for rule in event_names.code_rules("phases"))) == event_names.PHASES[1:]
 
@@ -34,30 +21,18 @@ def test_frames_for_people() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "is_scope"),
+    ("names", "is_scope"),
     [
-        ("[pl][profile]run_training_batch", True),
-        ("epoch=3/step", True),
-        ("train#7", True),
-        ("Optimizer.step#SGD.step", True),
-        ("## forward ##", True),
-        ("aten::add", False),
-        ("autograd::engine::evaluate_function: AddBackward0", False),
-        ("torch::autograd::CppNode<SplitLookupFunction_sgd_Op>", False),
-        ("MyFunctionBackward", False),
-        ("nccl:all_reduce", False),
-        ("record_param_comms", False),
-        ("TorchDynamo Cache Lookup", False),
-        ("Torch-Compiled Region: 0/3", False),
+        (["[pl][profile]run_training_batch", "epoch=3/step", "train#7", "Optimizer.step#SGD.step", "## forward ##"], True),
+        (["aten::add", "autograd::engine::evaluate_function: AddBackward0", "torch::autograd::CppNode<SplitLookupFunction_sgd_Op>"], False),
+        (["MyFunctionBackward", "nccl:all_reduce", "record_param_comms", "TorchDynamo Cache Lookup", "Torch-Compiled Region: 0/3"], False),
     ],
-)
-def test_scopes_that_old_files_hold_as_operators_are_no_operators(name: str, is_scope: bool) -> None:
-    """Check that scopes that old files hold as operators are not taken for operators.
-
-    PyTorch before 1.11 wrote `record_function` as an operator; in names of operators such characters do not occur.
-    """
-    events = pl.DataFrame({"kind": ["operator", "annotation"], "name": [name, name]})
-    assert events.select(event_names.is_annotation()).to_series().to_list() == [is_scope, True]
+)  # fmt: skip
+def test_scopes_that_old_files_hold_as_operators_are_no_operators(names: list[str], is_scope: bool) -> None:
+    """PyTorch before 1.11 wrote `record_function` as an operator; names of operators have no such characters."""
+    for kind, scope in (("operator", is_scope), ("annotation", True)):
+        events = pl.DataFrame({"kind": [kind] * len(names), "name": names})
+        assert set(events.select(event_names.is_annotation()).to_series()) == {scope}
 
 
 @pytest.mark.parametrize(
@@ -79,11 +54,5 @@ def test_a_built_in_function_is_named_without_the_object(name: str, plain: str) 
     [("optimizer", "in step (train.py:9), optimizer"), ("backward", "in step (train.py:9), backward pass"), ("forward", "in step (train.py:9)")],
 )  # fmt: skip
 def test_a_place_tells_the_phase_that_its_function_does_not(phase: str, place: str) -> None:
-    row = {
-        "operator": None,
-        "module": None,
-        "python_function": "train.py(9): step",
-        "annotation": None,
-        "call_line": None,
-    }
-    assert blamed_place({**row, "phase": phase}) == place
+    row = dict.fromkeys(("operator", "module", "annotation", "call_line"))
+    assert blamed_place({**row, "python_function": "train.py(9): step", "phase": phase}) == place
