@@ -6,10 +6,12 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from click.testing import CliRunner
-from kineto import A100, call, kernel, op, trace_bytes
+from kineto import A100, launched, op, trace_bytes
 
 from trace_analyzer import cli, documents, errors, sections
 from trace_analyzer.catalog.calibration import (
@@ -48,15 +50,24 @@ MEASURED = Calibration(
 FLOP = 2 * 4096**3
 
 
-def product(**header: object) -> bytes:
-    """Build a trace of a product of two matrices of 4096 x 4096 in 700 us."""
+def product(calibration: object = None, **header: object) -> Report:
+    """Analyse a product of two matrices of 4096 x 4096 in 700 us."""
     shapes = {"Input Dims": [[4096, 4096], [4096, 4096]], "Input type": ["c10::Half", "c10::Half"]}
     events = [
         op("aten::mm", 5, 20, **shapes),
-        call("cudaLaunchKernel", 10, 5, correlation=1),
-        kernel("ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_nn", 40, 700, correlation=1),
+        launched("ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_nn", 10, 40, 700, 1),
     ]
-    return trace_bytes(events, **{"deviceProperties": [A100], **header})
+    content = trace_bytes(events, **{"deviceProperties": [A100], **header})
+    return analyze(content, calibration=calibration, step="all")
+
+
+def stored(folder: Path, **changes: Any) -> Path:
+    """Write the calibration with changes into a file."""
+    (folder / "c.json").write_text(replace(MEASURED, **changes).to_json())
+    return folder / "c.json"
+
+
+PROTOTYPE = A100 | {"name": "Prototype", "numSms": 7}
 
 
 def test_attained_figures_are_those_of_the_memory_and_of_the_best_size() -> None:
@@ -74,34 +85,29 @@ def test_a_listed_device_gets_the_figures_and_an_unlisted_one_these_alone() -> N
 
 
 def test_a_file_holds_all_of_it(tmp_path: Path) -> None:
-    path = tmp_path / "c.json"
-    path.write_text(MEASURED.to_json())
-    assert read_calibration(path) == MEASURED
+    assert read_calibration(stored(tmp_path)) == MEASURED
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        (None, "No such file"),
         ("no", "is no JSON"),
         ("[]", "no calibration of format 1"),
         ('{"format": 2}', "no calibration of format 1"),
         ('{"format": 1}', "damaged"),
         ('{"format": 1, "name": "x", "kind": "cuda", "colour": 1}', "damaged"),
-        (
-            '{"format": 1, "name": "x", "kind": "cuda", "copies": [{"bytes": 1, "gbps": -1}]}',
-            "gbps is -1, which is out of range",
-        ),
+        ('{"format": 1, "name": "x", "kind": "cuda", "copies": [{"bytes": 1, "gbps": -1}]}', "gbps is -1, which is out of range"),
         ('{"format": 1, "name": "x", "kind": "cuda", "copies": [{"bytes": 1, "gbps": "1"}]}', "gbps is no float"),
         ('{"format": 1, "name": "x", "kind": "cuda", "copies": 3}', "damaged"),
     ],
-)
-def test_a_wrong_file_is_reported(tmp_path: Path, text: str, message: str) -> None:
+)  # fmt: skip
+def test_a_wrong_file_is_reported(tmp_path: Path, text: str | None, message: str) -> None:
     path = tmp_path / "c.json"
-    path.write_text(text)
+    if text is not None:
+        path.write_text(text)
     with pytest.raises(errors.UsageError, match=message):
         read_calibration(path)
-    with pytest.raises(errors.UsageError, match="No such file"):
-        read_calibration(tmp_path / "absent.json")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes with a name")
@@ -113,19 +119,20 @@ def test_a_pipe_or_a_device_is_no_calibration(tmp_path: Path) -> None:
 
 
 def test_a_device_is_known_by_name_size_and_memory() -> None:
-    smaller = replace(MEASURED, memory_bytes=42 << 30)
+    smaller, of_cpu = replace(MEASURED, memory_bytes=42 << 30), replace(MEASURED, kind="cpu")
     assert matching([smaller, MEASURED], MEASURED.name, 108, 85198045184) is MEASURED
     assert matching([smaller], MEASURED.name, 108, None) is smaller
-    assert matching([MEASURED], "NVIDIA H100", 108, 85198045184) is None
-    assert matching([MEASURED], MEASURED.name, 98, 85198045184) is None
-    assert matching([MEASURED], None, 108, 85198045184) is None
-    assert matching([replace(MEASURED, kind="cpu")], MEASURED.name, 108, 85198045184) is None
+    for known, name, sms in (
+        (MEASURED, "NVIDIA H100", 108),
+        (MEASURED, MEASURED.name, 98),
+        (MEASURED, None, 108),
+        (of_cpu, MEASURED.name, 108),
+    ):
+        assert matching([known], name, sms, 85198045184) is None
 
 
 def test_a_report_tells_what_the_device_attains(tmp_path: Path) -> None:
-    path = tmp_path / "c.json"
-    path.write_text(MEASURED.to_json())
-    (device,) = analyze(product(), calibration=path, step="all").devices
+    (device,) = product(stored(tmp_path)).devices
     (bucket,) = device.buckets
     assert bucket.roof_ratio == pytest.approx(FLOP / 312e12 / 700e-6)  # the datasheet's roof stays
     assert device.attained.roof_ratio == {"matmul": pytest.approx(FLOP / 250e12 / 700e-6)}
@@ -143,9 +150,7 @@ def test_products_measure_matrix_units_and_the_sweep_vector_units() -> None:
 
 @pytest.mark.slow
 def test_measured_roofs_stand_beside_the_datasheets_in_every_output(tmp_path: Path) -> None:
-    path = tmp_path / "c.json"
-    path.write_text(MEASURED.to_json())
-    report = analyze(product(), calibration=path, step="all")
+    report = product(stored(tmp_path))
     attained = report.devices[0].attained
     assert attained.roofs == (MeasuredRoof(None, None, 1600e9, 2039e9), MeasuredRoof("fp16", True, 250e12, 312e12))
     sentence = (
@@ -153,36 +158,32 @@ def test_measured_roofs_stand_beside_the_datasheets_in_every_output(tmp_path: Pa
         "fp16 on tensor cores 250 TFLOP/s (80 % of the datasheet's 312 TFLOP/s); "
         "of these roofs, matmul 79 % (datasheet: 63 %)"
     )
-    assert sentence in " ".join(report.summary(width=400, verbose=True).split())
-    assert sentence in report.to_markdown()
+    page = report.to_html(tmp_path / "r.html").read_text()
+    for shown in (" ".join(report.summary(width=400, verbose=True).split()), report.to_markdown(), html.unescape(page)):
+        assert sentence in shown
     assert sentence in [chapter.lead.removesuffix(".") for chapter in view(report).chapters]
     assert "dashed what was measured" in _caption(report)
     assert _lines(report) == [("solid", 312e12), ("dashed", 250e12)]
-    report.to_html(tmp_path / "r.html")
-    assert sentence in html.unescape((tmp_path / "r.html").read_text())
 
 
 @pytest.mark.slow
 def test_without_a_datasheet_the_measured_roofs_are_the_only_ones(tmp_path: Path) -> None:
-    path = tmp_path / "c.json"
-    path.write_text(replace(MEASURED, name="Prototype", sm_count=7).to_json())
-    header = {"deviceProperties": [A100 | {"name": "Prototype", "numSms": 7}]}
-    report = analyze(product(**header), calibration=path, step="all")
+    report = product(stored(tmp_path, name="Prototype", sm_count=7), deviceProperties=[PROTOTYPE])
     assert (
         "Measured by analyze calibrate: memory 1.60 TB/s, fp16 on tensor cores 250 TFLOP/s; "
         "not in the catalogue, so all roofs are these; of these roofs, matmul 79 %"
     ) in " ".join(report.summary(width=400, verbose=True).split())
     assert "measured by analyze calibrate" in _caption(report)
     assert _lines(report) == [("solid", 250e12)]
-    plain = analyze(product(), calibration="none", step="all")
+    assert report.devices[0].buckets[0].roof_ratio is not None
+    assert product("none", deviceProperties=[PROTOTYPE]).devices[0].buckets[0].roof_ratio is None
+    plain = product("none")
     assert "calibrate" not in plain.summary(verbose=True) + plain.to_markdown() + _caption(plain)
     assert _lines(plain) == [("solid", 312e12)]
 
 
 def test_a_roof_that_was_not_measured_is_not_called_so(tmp_path: Path) -> None:
-    path = tmp_path / "c.json"
-    path.write_text(replace(MEASURED, matmuls=MEASURED.matmuls[2:]).to_json())
-    attained = analyze(product(), calibration=path).devices[0].attained
+    attained = product(stored(tmp_path, matmuls=MEASURED.matmuls[2:])).devices[0].attained
     assert [roof.dtype for roof in attained.roofs] == [None]
 
 
@@ -199,130 +200,93 @@ def _lines(report: Report) -> list[tuple[str, float]]:
 
 @pytest.mark.slow
 def test_the_users_own_calibration_is_found_unless_unwanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setenv("APPDATA", str(tmp_path))
+    for variable in ("XDG_CONFIG_HOME", "APPDATA"):
+        monkeypatch.setenv(variable, str(tmp_path))
     folder = tmp_path / "trace-analyzer" / "devices"
     folder.mkdir(parents=True)
     (folder / "broken.json").write_text("{")
-    (folder / file_name(MEASURED)).write_text(MEASURED.to_json())
+    stored(folder).rename(folder / file_name(MEASURED))
     assert known_calibrations() == (MEASURED,)
-
-    def attained(report: Report) -> bool:
-        return report.devices[0].attained is not None
-
-    assert attained(analyze(product()))
-    assert not attained(analyze(product(), calibration="none"))
-    assert not attained(analyze(product(deviceProperties=[A100 | {"numSms": 98}])))
-    assert json.loads(analyze(product()).to_json())["devices"][0]["attained"]["peak_tflops"] == {
-        "fp16": 250.0,
-        "fp32": 19.0,
-    }
-
-
-def test_an_unlisted_device_is_judged_by_what_it_was_measured_to_do(tmp_path: Path) -> None:
-    unlisted = A100 | {"name": "Prototype", "numSms": 7}
-    path = tmp_path / "c.json"
-    path.write_text(replace(MEASURED, name="Prototype", sm_count=7).to_json())
-    without, measured = (
-        analyze(product(deviceProperties=[unlisted]), calibration=c, step="all") for c in ("none", path)
-    )
-    assert without.devices[0].buckets[0].roof_ratio is None
-    assert measured.devices[0].buckets[0].roof_ratio is not None
+    found, unwanted, other = product(), product("none"), product(deviceProperties=[A100 | {"numSms": 98}])
+    assert [report.devices[0].attained is None for report in (found, unwanted, other)] == [False, True, True]
+    attained = json.loads(found.to_json())["devices"][0]["attained"]
+    assert attained["peak_tflops"] == {"fp16": 250.0, "fp32": 19.0}
 
 
 def test_it_is_shown_as_text_and_as_figures_without_a_network() -> None:
     hostile = replace(MEASURED, name="</script><script>alert(1)\x1b[2J")
     shown, html = text(calibration_document(hostile), 100), page(hostile, Path())
     assert "\x1b" not in shown
-    assert "fp16 matmuls" in shown
-    assert "1.60 TB/s" in shown
-    assert "64  multiply-adds" in shown
+    assert all(words in shown for words in ("fp16 matmuls", "1.60 TB/s", "64  multiply-adds"))
     assert "<script>alert(1)" not in html
-    assert "Matmuls" in html
-    assert "Memory-bound to compute-bound" in html
+    assert all(words in html for words in ("Matmuls", "Memory-bound to compute-bound"))
     assert not re.search(r'<(script|link|img)[^>]*(src|href)="?http', html)
 
 
-@pytest.mark.slow
-def test_the_command_measures_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def calibrate(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the module that measures, with small sizes on the CPU."""
     pytest.importorskip("torch")
     from trace_analyzer.capture import calibrate
 
+    monkeypatch.setattr(calibrate, "_COPY_BYTES", {("cpu", True): (64, 128)})
+    monkeypatch.setattr(calibrate, "_MATMUL_SIZES", {("cpu", True): (8, 16)})
+    return calibrate
+
+
+@pytest.mark.slow
+def test_the_command_measures_the_cpu(tmp_path: Path, calibrate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setattr(calibrate, "_COPY_BYTES", {("cpu", True): (1 << 12, 1 << 16)})
-    monkeypatch.setattr(calibrate, "_MATMUL_SIZES", {("cpu", True): (16, 32)})
     plot = tmp_path / "plot.html"
     command = ["calibrate", "--quick", "--device", "cpu", "--plot", str(plot)]
     done = CliRunner().invoke(cli.main, command, standalone_mode=True)
     assert done.exit_code == 0, done.output
     (measured,) = known_calibrations()
-    assert measured.kind == "cpu"
-    assert [copy.bytes for copy in measured.copies] == [1 << 12, 1 << 16]
-    assert {(matmul.dtype, matmul.size) for matmul in measured.matmuls} >= {("fp32", 16), ("fp64", 32)}
-    assert measured.sweep_failure == "left out"
+    assert (measured.kind, measured.sweep_failure, measured.launch_latency_ns) == ("cpu", "left out", None)
+    assert [copy.bytes for copy in measured.copies] == [64, 128]
+    assert {(matmul.dtype, matmul.size) for matmul in measured.matmuls} >= {("fp32", 8), ("fp64", 16)}
     assert measured.launch_overhead_ns is not None
-    assert measured.launch_latency_ns is None
     assert "the CPU, as a device of its own; no GPU was measured" in done.output
     assert plot.exists()
     again = CliRunner().invoke(cli.main, command, standalone_mode=True)
-    assert again.exit_code == 2
-    assert "--force overwrites it" in again.output
+    assert (again.exit_code, "--force overwrites it" in again.output) == (2, True)
 
 
 @pytest.mark.slow
-def test_a_compiler_that_fails_costs_the_sweep_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch = pytest.importorskip("torch")
-    from trace_analyzer.capture import calibrate
-
-    def failing(*_: object, **__: object) -> None:
-        raise RuntimeError("no compiler\nat all")
-
-    monkeypatch.setattr(torch, "compile", failing)
-    monkeypatch.setattr(calibrate, "_COPY_BYTES", {("cpu", True): (64,)})
-    monkeypatch.setattr(calibrate, "_MATMUL_SIZES", {("cpu", True): (8,)})
+def test_a_compiler_that_fails_costs_the_sweep_only(calibrate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.compile", Mock(side_effect=RuntimeError("no compiler\nat all")))
     outcome = calibrate.calibrate("cpu", quick=True)
-    assert outcome.sweep == ()
-    assert outcome.sweep_failure == "torch.compile failed: no compiler"
+    assert (outcome.sweep, outcome.sweep_failure) == ((), "torch.compile failed: no compiler")
     with pytest.raises(errors.UsageError, match="no device of kind npu"):
         calibrate.calibrate("npu")
 
 
 @pytest.mark.slow
-def test_the_chain_is_the_arithmetic_that_it_counts() -> None:
-    torch = pytest.importorskip("torch")
+def test_the_chain_is_the_arithmetic_that_it_counts(calibrate: Any) -> None:
+    import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    from trace_analyzer.capture.calibrate import _chain
-
     x = torch.full((4,), 0.3, dtype=torch.float64)
-    assert _chain(2)(x)[0].item() == pytest.approx((0.3 * 0.75 + 0.25) * 0.75 + 0.25)
+    assert calibrate._chain(2)(x)[0].item() == pytest.approx((0.3 * 0.75 + 0.25) * 0.75 + 0.25)
     with FlopCounterMode(display=False) as counter:
         torch.mm(torch.ones(8, 8), torch.ones(8, 8))
     assert counter.get_total_flops() == 2 * 8**3
 
 
 @pytest.mark.slow
-def test_what_has_no_time_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch")
-    from trace_analyzer.capture import calibrate
-
-    monkeypatch.setattr(calibrate, "_COPY_BYTES", {("cpu", True): (64, 128)})
-    monkeypatch.setattr(calibrate, "_MATMUL_SIZES", {("cpu", True): (8,)})
-    stages: list[tuple[str, float | None]] = []
-    outcome = calibrate.calibrate("cpu", quick=True, budget_s=1e-9, progress=lambda *stage: stages.append(stage))
+def test_what_has_no_time_is_left_out_and_named(calibrate: Any) -> None:
+    stages = Mock()
+    outcome = calibrate.calibrate("cpu", quick=True, budget_s=1e-9, progress=stages)
     assert (outcome.copies, outcome.matmuls, outcome.sweep) == ((), (), ())
     assert outcome.left_out[:2] == ("copies of 128 B", "copies of 64 B")
     assert "fp32 matmuls of 8" in outcome.left_out
     assert outcome.sweep_failure == "the budget left no time for it"
     assert doubts_in_short(outcome)[-1].startswith("no time was left for copies of 128 B and ")
-    assert stages == []
+    stages.assert_not_called()
 
 
 @pytest.mark.slow
-def test_batches_that_differ_are_doubted(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch")
-    from trace_analyzer.capture import calibrate
-
+def test_batches_that_differ_are_doubted(calibrate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = calibrate._Bench(None, "cpu", True, calibrate._Budget(60, lambda *_: None))
     times = iter([0, 1, 0, 2, 0, 2, 0, 2, 0, 1])
     monkeypatch.setattr("trace_analyzer.capture.calibrate.time.perf_counter", lambda: next(times))
@@ -340,8 +304,7 @@ def test_a_cpu_on_which_fp32_is_no_faster_than_fp64_is_doubted(kind: str, fp32: 
 
 def test_doubts_are_kept_in_the_file_and_reported_in_short(tmp_path: Path) -> None:
     doubted = replace(MEASURED, doubts=("a", "b", "c", "d"), left_out=("copies of 64 B",))
-    (tmp_path / "c.json").write_text(doubted.to_json())
-    assert read_calibration(tmp_path / "c.json") == doubted
+    assert read_calibration(stored(tmp_path, doubts=doubted.doubts, left_out=doubted.left_out)) == doubted
     assert doubts_in_short(doubted) == [
         "a", "b", "c", "1 more measurements scatter; the file names them", "measure again on a quiet machine",
         "no time was left for copies of 64 B; --budget gives more",
