@@ -30,11 +30,23 @@ EMPTY = [
     ("scaling", "", ""), ("export", "", "--perfetto", "x"), ("export", "t.json", "--perfetto", "x", "--before", ""),
     ("baseline", "save", "", "x"), ("baseline", "check", "t.json", ""),
 ]  # fmt: skip
+WRITES = (
+    "t.json --report -", "t.json --tables -", "whatif t.json --plot -", "compare t.json t.json --html -",
+    "scaling t.json t.json --plot -", "export t.json --perfetto -", "baseline save t.json -",
+)  # fmt: skip
+READS = ("compare - -", "baseline check - -", "scaling - -")
+REFUSED = [
+    *((args, "an argument is empty") for args in EMPTY),  # and not the current directory
+    *((tuple(words.split()), "only --output writes to standard output") for words in WRITES),
+    *((tuple(words.split()), "can be read once") for words in READS),
+    (("baseline",), "Missing command"),
+    (("ranks", "nowhere"), "nowhere: no such file, so no trace of a rank"),
+]
 
 
-@pytest.mark.parametrize("args", EMPTY, ids=" ".join)
-def test_an_empty_argument_is_no_current_directory(folder: Path, args: tuple[str, ...]) -> None:
-    assert "an argument is empty" in refused(*args)
+@pytest.mark.parametrize(("args", "says"), REFUSED, ids=[" ".join(args) for args, _ in REFUSED])
+def test_what_cannot_be_is_refused_in_one_line(folder: Path, args: tuple[str, ...], says: str) -> None:
+    assert says in refused(*args, text=SOUND)
     assert [path.name for path in folder.iterdir()] == ["t.json"]
 
 
@@ -55,14 +67,6 @@ def test_every_public_name_stays_what_it_is_once_it_was_used(folder: Path) -> No
     for name in trace_analyzer.__all__:
         value = getattr(trace_analyzer, name)
         assert callable(value) or name == "__version__", name
-
-
-@pytest.mark.parametrize(
-    ("args", "says"),
-    [(("baseline",), "Missing command"), (("ranks", "nowhere"), "nowhere: no such file, so no trace of a rank")],
-)
-def test_what_is_missing_is_one_line(folder: Path, args: tuple[str, ...], says: str) -> None:
-    assert says in refused(*args)
 
 
 @pytest.mark.parametrize(
@@ -105,23 +109,6 @@ def test_numbers_are_bounded_in_python() -> None:
     for options in ({"measured_step_ms": 1e308}, {"peak_gbps": 1e308}, {"peak_tflops": {"bf16": 1e308}}):
         with pytest.raises(UsageError):
             analyze(SOUND, **options)  # type: ignore[arg-type]
-
-
-WRITES = (
-    "t.json --report", "t.json --tables", "whatif t.json --plot", "compare t.json t.json --html", "scaling t.json t.json --plot",
-    "export t.json --perfetto", "baseline save t.json",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("words", WRITES)
-def test_only_output_writes_to_standard_output(folder: Path, words: str) -> None:
-    assert "only --output writes to standard output" in refused(*words.split(), "-")
-    assert [path.name for path in folder.iterdir()] == ["t.json"]
-
-
-@pytest.mark.parametrize("words", ["compare", "baseline check", "scaling"])
-def test_standard_input_is_not_read_twice(folder: Path, words: str) -> None:
-    assert "can be read once" in refused(*words.split(), "-", "-", text=SOUND)
 
 
 @pytest.mark.slow

@@ -84,10 +84,6 @@ class TestShortForm:
         assert run("./report").exit_code == 0
         assert asked[0]["source"] == "./report"
 
-    def test_no_arguments_is_a_usage_error(self, run: Run) -> None:
-        result = run()
-        assert (result.exit_code, result.stderr) == (2, "analyze: no trace given; see 'analyze --help'\n")
-
     @pytest.mark.parametrize(
         ("args", "words"),
         [
@@ -123,10 +119,22 @@ class TestOptions:
         reached = [{key: value for key, value in call.items() if key != "progress"} for call in asked]
         assert reached == [defaults, defaults | options]
 
-    def test_a_capture_is_a_file(self, run: Run, asked: list[dict[str, Any]]) -> None:
-        result = run("t.json", "--capture", "-")
-        assert (result.exit_code, asked) == (2, [])
-        assert "--capture names a file" in result.stderr
+    @pytest.mark.parametrize(
+        ("args", "line"),
+        [
+            ("", "no trace given; see 'analyze --help'"),
+            ("t.json b.json", "one trace at a time, and 2 are named; 'analyze compare t.json b.json' says what changed"),
+            ("t.json b.json c.json", "one trace at a time, and 3 are named; 'analyze compare BEFORE AFTER' compares two"),
+            ("t.json --capture -", "--capture names a file"),
+            ("t.json --no-report --tables t.json", "is a file"),
+            ("t.json --no-report --tables t.json/x", "no directory"),
+            ("t.json --no-report --tables-format csv", "--tables DIR"),
+        ],
+    )  # fmt: skip
+    def test_what_cannot_be(self, run: Run, asked: list[dict[str, Any]], args: str, line: str) -> None:
+        result = run(*args.split())
+        assert (result.exit_code, asked, result.stderr.count("\n")) == (2, [], 1)
+        assert line in result.stderr
 
     @pytest.mark.parametrize(
         "args",
@@ -462,18 +470,6 @@ class TestTables:
         with pytest.raises(OSError, match="no space"):
             gpu_report().write_tables(folder / "out")
         assert [path.name for path in folder.iterdir()] == ["t.json"], "not even the folder"
-
-    @pytest.mark.parametrize(
-        ("args", "says"),
-        [
-            ("--tables t.json", "is a file"),
-            ("--tables t.json/x", "no directory"),
-            ("--tables-format csv", "--tables DIR"),
-        ],
-    )
-    def test_what_cannot_be(self, run: Run, asked: list[dict[str, Any]], args: str, says: str) -> None:
-        result = run("t.json", "--no-report", *args.split())
-        assert (result.exit_code, asked, says in result.stderr) == (2, [], True)
 
     def test_an_unknown_format_is_named(self, folder: Path) -> None:
         with pytest.raises(ValueError, match="xlsx"):
