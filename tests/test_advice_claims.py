@@ -17,17 +17,15 @@ Spans = list[tuple[int, int]]
 
 def advice(name: str, spans: Spans | None, device: int = 0) -> tuple[Advice, dict[str, pl.DataFrame]]:
     item = Advice(name.title(), "because", "", "", 1, "all", Saving(1, 1, 1, 1, has_steps=False), id=name)
-    if spans is None:
-        return item, {}
-    rows = [{"device": device, "start_ns": start, "end_ns": end} for start, end in spans]
-    return item, {name: pl.DataFrame(rows, schema={"device": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64})}
+    rows = [(device, *span) for span in spans or ()]
+    schema = dict.fromkeys(("device", "start_ns", "end_ns"), pl.Int64)
+    return item, {} if spans is None else {name: pl.DataFrame(rows, schema=schema, orient="row")}
 
 
 def claims(*items: tuple[Advice, dict[str, pl.DataFrame]]) -> list[tuple[str, str | None, float | None]]:
     members = {name: spans for _, own in items for name, spans in own.items()}
-    return [
-        (item.id, item.shared_with, item.shared_ratio) for item in with_claims([item for item, _ in items], members)
-    ]
+    claimed = with_claims([item for item, _ in items], members)
+    return [(item.id, item.shared_with, item.shared_ratio) for item in claimed]
 
 
 @pytest.mark.parametrize(
@@ -57,9 +55,9 @@ def test_the_advice_above_that_counts_most_is_named() -> None:
 
 
 def test_the_sentence_names_the_advice_and_the_share() -> None:
-    first, second = advice("first", [(0, 60)]), advice("second", [(0, 100)])
-    item = with_claims([first[0], second[0]], first[1] | second[1])[1]
-    assert item.why == "because; “First” already counts 60 % of this time, which can be saved only once"
+    (first, one), (second, other) = advice("first", [(0, 60)]), advice("second", [(0, 100)])
+    why = with_claims([first, second], one | other)[1].why
+    assert why == "because; “First” already counts 60 % of this time, which can be saved only once"
 
 
 @settings(max_examples=examples(100))
@@ -80,28 +78,29 @@ def test_shares_are_those_of_single_nanoseconds(spans: list[Spans]) -> None:
 
 @pytest.mark.slow
 def test_a_bigger_batch_saves_the_launches_that_graphs_save() -> None:
-    report = analysed(CASES["bigger-batch"][0])
-    shared = {item.id: item.shared_with for item in report.advice}
-    assert shared["bigger-batch"] == "cuda-graphs"
-    assert shared["cuda-graphs"] is None
+    shared = {item.id: item.shared_with for item in analysed(CASES["bigger-batch"][0]).advice}
+    assert (shared["bigger-batch"], shared["cuda-graphs"]) == ("cuda-graphs", None)
+
+
+PASSES = [kernel(WIDE, 2_000 + 60 * n, 50, grid=[500, 1, 1], stream=7 + n) for n in range(24)]
 
 
 @pytest.mark.slow
 def test_the_same_code_is_advised_once_for_all_of_its_reasons() -> None:
     """On a V100 autocast is the cure of products in fp32, and of passes over fp32."""
-    work = [in_a_row(FP32), [kernel(WIDE, 2_000 + 60 * n, 50, grid=[500, 1, 1], stream=7 + n) for n in range(24)]]
-    autocast = [item for item in analysed(work, devices=[V100]).advice if "torch.autocast" in item.code]
-    assert [item.id for item in autocast] == ["tensor-cores"]
-    assert "12 matmuls ran in fp32" in autocast[0].why
-    assert "24 memory-bound kernels read and write fp32" in autocast[0].why
+    (item,) = (
+        item for item in analysed(in_a_row(FP32), PASSES, devices=[V100]).advice if "torch.autocast" in item.code
+    )
+    assert item.id == "tensor-cores"
+    assert "12 matmuls ran in fp32" in item.why
+    assert "24 memory-bound kernels read and write fp32" in item.why
     products = analysed(in_a_row(FP32), devices=[V100]).advice[0]
-    assert autocast[0].saves_ns_at_most == products.saves_ns_at_most + 24 * 25_000
+    assert item.saves_ns_at_most == products.saves_ns_at_most + 24 * 25_000
 
 
 def test_products_that_autocast_takes_along_are_those_of_tf32() -> None:
     """On an A100 TF32 is one line; 16-bit types save what it does and more, with the passes over fp32."""
-    passes = [kernel(WIDE, 2_000 + 60 * n, 50, grid=[500, 1, 1], stream=7 + n) for n in range(24)]
-    items = {item.id: item for item in analysed(in_a_row(FP32), passes).advice}
+    items = {item.id: item for item in analysed(in_a_row(FP32), PASSES).advice}
     assert items["fewer-bytes"].shared_with == "tf32" or items["tf32"].shared_with == "fewer-bytes"
     assert "24 memory-bound kernels read and write fp32, and 12 matmuls ran in it" in items["fewer-bytes"].why
     assert items["fewer-bytes"].saves_ns_at_most > items["tf32"].saves_ns_at_most + 24 * 25_000
@@ -116,9 +115,7 @@ def test_members_are_listed_by_advice_in_order_of_time() -> None:
 
 def test_every_advice_has_members_and_its_place_is_one_of_them() -> None:
     report = sample_report("synthetic_overhead_launch.json.gz")
-    members = report.tables["advice_members"]
     assert report.advice
     for item in report.advice:
-        own = members.filter(advice=item.id)
-        assert own.height, item.id
-        assert (item.start_ns, item.end_ns) in set(own.select("start_ns", "end_ns").iter_rows()), item.id
+        own = report.tables["advice_members"].filter(advice=item.id).select("start_ns", "end_ns")
+        assert (item.start_ns, item.end_ns) in own.rows(), item.id

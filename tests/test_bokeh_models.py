@@ -51,27 +51,23 @@ def test_bokeh_reads_the_documents_of_a_page(report: Report) -> None:
 
 def test_each_part_of_a_chart_is_drawn_where_it_says() -> None:
     floats = np.array([1.0, 10.0])
-    points = Points(
-        "gemm", "k-matmul", floats, floats * 2, {"kernel": ["a", "b"]}, floats + 3, ["circle", "square"], floats, floats
-    )
+    shapes = ["circle", "square"]
+    points = Points("gemm", "k-matmul", floats, floats * 2, {"kernel": ["a", "b"]}, floats + 3, shapes, floats, floats)
     chart = Chart(
         Axis("intensity", log=True),
         Axis("rate", "FLOP/s", log=True, ticks={1.0: "1", 10.0: "$$10$$"}, ends=(1.0, 100.0)),
         (LineMark("roof", floats, floats, "queue", "dashed"), points, Labels([10.0], [10.0], ["peak"], align="right", baseline="top")),
     )  # fmt: skip
     (plot,) = read(dict(drawing("roofline", chart).document))
-    assert isinstance(plot, Plot)
-    assert isinstance(plot.below[0], LogAxis)
+    parts = {Plot: plot, LogAxis: plot.below[0], Range1d: plot.y_range, DataRange1d: plot.x_range}
+    assert all(isinstance(part, kind) for kind, part in parts.items())
     labels = plot.left[0].major_label_overrides
     assert (labels[1.0], labels[10.0].text) == ("1", "$$10$$"), "a text between dollars is no formula"
-    assert isinstance(plot.y_range, Range1d)
     assert (plot.y_range.start, plot.y_range.end) == (1, 100)
-    assert isinstance(plot.x_range, DataRange1d)
     line, marks, texts = plot.renderers
     assert line.glyph.line_dash == [6]
     assert list(marks.data_source.data["y"]) == [2, 20]
-    assert marks.glyph.marker.field == "shape"
-    assert marks.glyph.tags == ["--k-matmul"]
+    assert (marks.glyph.marker.field, marks.glyph.tags) == ("shape", ["--k-matmul"])
     assert texts.glyph.text_baseline.value == "top"
     assert [tool.renderers for tool in plot.toolbar.tools] == [[marks], [marks]]
 
@@ -90,12 +86,8 @@ def test_boxes_have_their_colours_texts_and_an_axis_of_names() -> None:
     assert second.data_source.data["t0"] == ["b"]
     assert [grid.dimension for grid in plot.center] == [1], "names have no grid"
     assert made.legend == (("a", "k-other"),)
-    assert [type(tool).__name__ for tool in plot.toolbar.tools] == [
-        "HoverTool",
-        "HoverTool",
-        "BoxZoomTool",
-        "ResetTool",
-    ]
+    tools = [type(tool).__name__ for tool in plot.toolbar.tools]
+    assert tools == ["HoverTool", "HoverTool", "BoxZoomTool", "ResetTool"]
 
 
 @settings(max_examples=examples(100))
@@ -103,10 +95,11 @@ def test_boxes_have_their_colours_texts_and_an_axis_of_names() -> None:
 def test_values_come_back_as_they_were(values: list[Any]) -> None:
     (source,) = read(document([data_source({"x": values})], "p"))
     assert isinstance(source, ColumnDataSource)
-    texts = [value for value in source.data["x"] if isinstance(value, str)]
-    assert len(source.data["x"]) == len(values)
-    numbers = [value for value in values if not isinstance(value, str)]
-    assert np.array_equal([value for value in source.data["x"] if not isinstance(value, str)], numbers, equal_nan=True)
+    back = source.data["x"]
+    assert len(back) == len(values)
+    sent, received = ([value for value in each if not isinstance(value, str)] for each in (values, back))
+    assert np.array_equal(received, sent, equal_nan=True)
+    texts = [value for value in back if isinstance(value, str)]
     assert all(text.isprintable() for text in texts if text.isascii() and "\n" not in text)
 
 
