@@ -19,11 +19,7 @@ def bar(name: str, difference_ns: float) -> comparison.Bar:
 def test_a_waterfall_leads_from_the_step_before_to_the_step_after() -> None:
     bars = [bar("a", -40.0), bar("b", 10.0), bar("c", 0.1), bar("d", 0.2)]
     rows = comparison.waterfall_rows(bars, 200.0, 170.3)
-    assert [(row.name, row.start_ns, row.end_ns) for row in rows[:3]] == [
-        ("before", 0.0, 200.0),
-        ("a", 200.0, 160.0),
-        ("b", 160.0, 170.0),
-    ]
+    assert [(row.name, row.start_ns, row.end_ns) for row in rows[:3]] == [("before", 0.0, 200.0), ("a", 200.0, 160.0), ("b", 160.0, 170.0)]  # fmt: skip
     assert [row.name for row in rows[3:]] == ["all others", "after"]
     assert rows[3].end_ns == pytest.approx(170.3)
     assert [row.difference_ns for row in (rows[0], rows[-1])] == [None, None]
@@ -31,9 +27,8 @@ def test_a_waterfall_leads_from_the_step_before_to_the_step_after() -> None:
 
 def test_bars_that_may_be_chance_are_marked_and_not_named() -> None:
     bars = [replace(bar("a", -40.0), significant=True), replace(bar("b", 10.0), significant=False), bar("c", 9.0)]
-    assert [row.within_chance for row in comparison.waterfall_rows(bars, 200.0, 179.0)] == [
-        False, False, True, False, False,
-    ]  # fmt: skip
+    within = [row.within_chance for row in comparison.waterfall_rows(bars, 200.0, 179.0)]
+    assert within == [False, False, True, False, False]
     step = SimpleNamespace(step_ns=200.0)
     result: Any = SimpleNamespace(both=(step, step), waterfall={"bucket": tuple(bars)}, significant=True)
     assert [item.name for item in named_bars(result)] == ["a", "c"], "of c too few steps tell"
@@ -49,20 +44,26 @@ def test_the_axis_of_a_waterfall_begins_below_changes_that_lie_close_together() 
 
 
 def test_frames_lie_within_the_frame_below_and_say_what_changed() -> None:
+    columns = [
+        "kind",
+        "category",
+        "module",
+        "operator",
+        "outer_operator",
+        "kernel",
+        "before_total_ns",
+        "after_total_ns",
+    ]
     matches = pl.DataFrame(
-        {
-            "kind": ["kernel", "kernel", "idle"],
-            "category": ["matmul", "softmax", "python"],
-            "module": ["Net/Linear", None, None],
-            "operator": ["aten::mm", "aten::softmax", None],
-            "outer_operator": [None, None, None],
-            "kernel": ["gemm", "softmax", None],
-            "before_total_ns": [200, 100, 60],
-            "after_total_ns": [400, 0, 60],
-        }
+        [
+            ("kernel", "matmul", "Net/Linear", "aten::mm", None, "gemm", 200, 400),
+            ("kernel", "softmax", None, "aten::softmax", None, "softmax", 100, 0),
+            ("idle", "python", None, None, None, None, 60, 60),
+        ],
+        schema=columns,
+        orient="row",
     )
-    root = comparison._tree(matches, 2, 2)
-    rows = list(comparison._rows(root, 0.0, 0, 0.0))
+    rows = list(comparison._rows(comparison._tree(matches, 2, 2), 0.0, 0, 0.0))
     assert [(row.name, row.depth, row.start_ns, row.width_ns, row.change) for row in rows[:5]] == [
         ("step", 0, 0.0, 280.0, "slower"),
         ("Kernels", 1, 0.0, 250.0, "slower"),
@@ -70,10 +71,8 @@ def test_frames_lie_within_the_frame_below_and_say_what_changed() -> None:
         ("Linear", 3, 0.0, 200.0, "slower"),
         ("aten::mm", 4, 0.0, 200.0, "slower"),
     ]
-    assert [(row.name, row.start_ns, row.change) for row in rows[5:7]] == [
-        ("aten::softmax", 200.0, "faster"),
-        ("Idle", 250.0, "even"),
-    ]
+    rest = [(row.name, row.start_ns, row.change) for row in rows[5:7]]
+    assert rest == [("aten::softmax", 200.0, "faster"), ("Idle", 250.0, "even")]
 
 
 def test_the_key_has_the_colours_of_most_time() -> None:
@@ -87,12 +86,8 @@ def test_the_key_has_the_colours_of_most_time() -> None:
 def test_matmuls_without_a_duration_have_no_share_of_known_flop() -> None:
     """Check that a baseline of products that take no time, beside other work, is valid JSON."""
     events = [
-        event
+        [launched("ampere_sgemm_128x64_nn", 10 * n, 10 * n + 5, 0, 2 * n + 1), launched("k", 10 * n + 5, 10 * n + 6, 3, 2 * n + 2)]
         for n in range(4)
-        for event in (
-            launched("ampere_sgemm_128x64_nn", 10 * n, 10 * n + 5, 0, 2 * n + 1),
-            launched("k", 10 * n + 5, 10 * n + 6, 3, 2 * n + 2),
-        )
-    ]
+    ]  # fmt: skip
     profile = profiles.profile_of(analysed(*events))
     assert [share.ratio for share in profile.facts.shares if share.name == "flop"] == [0.0]

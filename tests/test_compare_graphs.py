@@ -1,5 +1,6 @@
 """Eager against graphs and compiled models: kernels take operators and modules from a capture."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -53,24 +54,17 @@ def test_the_capture_option(traces: tuple[Path, Path]) -> None:
 
 def within(side: profiles.Profile, path: str) -> profiles.Profile:
     """Return the side with its modules at that path, their own path following where it ends in a slash."""
-    from dataclasses import replace
-
     module = pl.lit(path) + pl.col("module") if path.endswith("/") else pl.lit(path)
     return replace(side, calls=side.calls.with_columns(module.alias("module")))
 
 
 def test_wrappers_are_no_modules() -> None:
-    """Check that wrappers count as no modules.
-
-    A model in data parallelism is the model; one compiled as a whole lies in the model
-    that the other side runs eagerly.
-    """
+    """A model in data parallelism is the model; one compiled as a whole lies in the model that runs eagerly."""
     own = profiles.profile_of(pipeline.analyze(Program().trace()))
-    eager = within(own, "Net/")
-    wrapped = within(own, "DistributedDataParallel/Net/")
-    assert set(matching.matches(eager, wrapped).get_column("module").drop_nulls()) == {"Net/Layer"}
-    assert set(matching.matches(eager, wrapped).filter(pl.col("kind") == "kernel").get_column("level")) == {"call"}
-    compiled = within(own, "OptimizedModule")
-    rows = matching.matches(eager, compiled).filter(pl.col("kind") == "kernel")
-    assert set(rows.get_column("level")) == {"module"}
-    assert set(rows.get_column("module")) == {"Net"}
+    for path, level, module in (
+        ("DistributedDataParallel/Net/", "call", "Net/Layer"),
+        ("OptimizedModule", "module", "Net"),
+    ):
+        rows = matching.matches(within(own, "Net/"), within(own, path))
+        assert set(rows.get_column("module").drop_nulls()) == {module}
+        assert set(rows.filter(kind="kernel").get_column("level")) == {level}

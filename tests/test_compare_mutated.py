@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from compare_sides import Program
 from hypothesis import HealthCheck, example, given, settings, strategies as st
-from test_compare import sums_are_exact, swap_flips_every_sign
+from test_compare import is_zero, sums_are_exact, swap_flips_every_sign
 from tiers import examples
 
 from trace_analyzer.compare import comparison, decomposition, profiles
@@ -115,10 +115,6 @@ def mutated(changes: list[Mutation]) -> bytes:
     for change in changes:
         document["traceEvents"] = change(document["traceEvents"])
     return json.dumps(document).encode()
-
-
-def is_zero(result: comparison.Comparison) -> bool:
-    return result.difference_ns == 0 and not any(line.difference_ns for line in result.lines)
 
 
 @pytest.mark.slow
