@@ -55,7 +55,6 @@ STACK = (
 )
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("events", "columns", "expected"),
     [
