@@ -89,6 +89,23 @@ def test_a_silence_is_no_part_of_a_graph_where_it_is_longer_than_usual(length: i
     assert (predicted.step_ns > 0.7 * now) is stays
 
 
+@pytest.mark.parametrize(
+    ("name", "stays"),
+    [("reward", True), ("env.step", True), ("log", True), ("Pregraph bytecode", False), (None, False)],
+)
+def test_what_an_annotation_without_a_launch_names_is_no_part_of_a_graph(name: str | None, stays: bool) -> None:
+    """Of silences of 300 us around each launch, and one of 800 us, nothing but the annotation tells which is the program's own."""
+    rows = []
+    for n in range(8):
+        start = 4_020 * n
+        rows += [annotation(f"ProfilerStep#{n}", start, 4_019), *([annotation(name, start + 1, 798)] if name else [])]
+        for i in range(10):
+            begin = start + 800 + 320 * i
+            rows += [op("aten::add", begin, 8), launched("k", begin + 2, begin + 6, 5, 10 * n + i + 1)]
+    predicted = Replay.of(analysed(rows), 0).predict(GRAPHS)
+    assert (predicted.low_ns >= 800_000) is stays
+
+
 def test_a_program_that_replays_graphs_has_no_use_for_more() -> None:
     simulation = PAIRS["graphs"].after(1)
     with pytest.raises(weights.NothingToChange, match="graphs launch the work already"):

@@ -21,6 +21,7 @@ from trace_analyzer.replay.kernel_changes import (
     buckets,
     chosen_activities,
     fuse,
+    named_alone,
     narrower,
     speedup,
     target_label,
@@ -277,8 +278,7 @@ def prefetch(weights: Weights, scene: Scene, options: Mapping[str, float | str])
 def graphs(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
     """Replay each steady step as one CUDA graph, or as one graph per piece between waits.
 
-    Launches and what surrounds them disappear; waits, loading of code and `_outside` stay. With the option ``reach``
-    all silences disappear, too.
+    Launches and what surrounds them go; waits, loading of code, `_outside` and `named_alone` stay; with ``reach`` no silences.
     """
     graph = scene.graph
     launches = _of_calls(scene, CALL, _QUEUED) & scene.steady
@@ -291,10 +291,10 @@ def graphs(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -
     thread = np.flatnonzero((graph.kind == THREAD) & scene.steady)
     rows = graph.ref[thread]
     stays = _outside(weights.parts[:, rows], "reach" not in options)
+    stays[LAUNCHING.index(UNKNOWN)] |= named_alone(scene, LONE_MIN_NS)[thread]
     for at, part in enumerate(LAUNCHING):
         weights.parts[part, rows[~stays[at]]] = 0
-    weights.host[launches] = 0
-    weights.device[launches] = 0
+    weights.host[launches] = weights.device[launches] = 0
     weights.host[(scene.known.label == HANDING) & scene.steady] = 0
     remove(weights, (graph.kind == QUEUE) & scene.steady)
     weights.host[_first_launches(scene, launches)] = GRAPH_LAUNCH_NS

@@ -6,12 +6,13 @@ from math import inf
 import numpy as np
 import polars as pl
 
+from trace_analyzer.catalog.event_names import step_marks
 from trace_analyzer.catalog.kernels import bucket_key, is_group_named, is_line, line_label
 from trace_analyzer.errors import did_you_mean
 from trace_analyzer.frames.arrays import column
 from trace_analyzer.frames.lookups import as_strings, factorize, lookup, map_unique
 from trace_analyzer.replay.graph import CALL, GAP, LATENCY, THREAD, WAIT
-from trace_analyzer.replay.recording import LAUNCHING, OF_SAMPLES, Flags, Ints, is_any, median
+from trace_analyzer.replay.recording import LAUNCHING, OF_SAMPLES, Flags, Ints, by_track, is_any, median
 from trace_analyzer.replay.weights import (
     Floats,
     NotApplicable,
@@ -411,3 +412,28 @@ def _of_optimizer(scene: Scene) -> Flags:
     events = scene.tables["host_events"]
     is_update = map_unique(events.select("name"), pl.col("name").str.contains(r"^Optimizer\.(step|zero_grad)#"))
     return _launched_in(scene, events.filter(is_update.to_series()))
+
+
+def named_alone(scene: Scene, least_ns: int) -> Flags:
+    """Return the edges of threads within which an annotation of the program lies: no call is in it, so nothing is launched."""
+    graph, meant = scene.graph, (pl.col("kind") == "annotation") & (pl.col("duration_ns") >= least_ns)
+    events = as_strings(
+        scene.tables["host_events"].filter(meant).select("kind", "name", "thread_id", "start_ns", "duration_ns")
+    )
+    parts = step_marks(events).filter(marks="part")
+    spans = events.join(parts, on=["kind", "name"], how="anti")
+    thread, start, length = (
+        spans[name].to_numpy().astype(np.int64) for name in ("thread_id", "start_ns", "duration_ns")
+    )
+    edges = np.flatnonzero(graph.kind == THREAD)
+    known, asked = by_track((graph.thread[graph.target[edges]], graph.time[graph.source[edges]]), (thread, start))
+    order = np.argsort(known, kind="stable")
+    at = (
+        edges[order[np.maximum(np.searchsorted(known[order], asked, "right") - 1, 0)]]
+        if edges.size
+        else edges[thread[:0]]
+    )
+    holds = (graph.thread[graph.target[at]] == thread) & (start + length <= graph.time[graph.target[at]])
+    alone = np.zeros(graph.kind.size, dtype=bool)
+    alone[at[holds & (graph.time[graph.source[at]] <= start)]] = True
+    return alone
