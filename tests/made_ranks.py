@@ -129,13 +129,8 @@ def summary(made: Made, rank: int, *, seq: bool = True, grouped: bool = True, ho
         pl.DataFrame(parts, schema=PARTS).group_by("step", "part").agg(pl.col("total_ns").sum()).sort("step", "part")
     )
     return RankSummary(
-        path=f"rank{rank}.json",
-        rank=rank,
-        world_size=made.size,
-        host=made.host(rank) if hosts else None,
-        base_ns=base,
-        step_ns=sum(b - a for a, b in made.bounds[rank]) / made.steps,
-        steps_from="ProfilerStep",
+        path=f"rank{rank}.json", rank=rank, world_size=made.size, host=made.host(rank) if hosts else None, base_ns=base,
+        step_ns=sum(b - a for a, b in made.bounds[rank]) / made.steps, steps_from="ProfilerStep",
         groups=(
             *(
                 RankGroup(name, name, None, len(ranks), tuple(ranks))
@@ -144,10 +139,8 @@ def summary(made: Made, rank: int, *, seq: bool = True, grouped: bool = True, ho
             ),
             RankGroup("pipeline", "pipeline", "PIPELINE_PARALLEL_GROUP", 2, ()),
         ),
-        steps=pl.DataFrame(steps, schema=STEPS),
-        parts=typed(summed, PARTS),
-        collectives=frame,
-    )
+        steps=pl.DataFrame(steps, schema=STEPS), parts=typed(summed, PARTS), collectives=frame,
+    )  # fmt: skip
 
 
 def write_traces(made: Made, folder: Path, *, seq: bool = True, launches: str = "cudaLaunchKernel") -> list[Path]:

@@ -109,13 +109,8 @@ def parse(content: bytes | str) -> Trace:
             continue
         if category in WORK:
             grid = args.get("grid")
-            place = (
-                args.get("device", event["pid"]),
-                args.get("context"),
-                args.get("stream"),
-                event["pid"],
-                event["tid"],
-            )
+            device = args.get("device", event["pid"])
+            place = (device, args.get("context"), args.get("stream"), event["pid"], event["tid"])
             blocks = grid[0] * grid[1] * grid[2] if grid else None
             rest = (start, end, args.get("correlation", 0), blocks, row)
             activities.append(Activity(WORK[category], event["name"], *place, *rest))
@@ -139,20 +134,16 @@ def naive_window(activities: Sequence[Activity]) -> tuple[int, int]:
 
 def naive_busy(activities: Sequence[Activity]) -> int:
     """Return the length of the union: every elementary piece between two consecutive edges is covered or not."""
-    return sum(
-        right - left
-        for left, right in _pieces(activities)
-        if any(a.start <= left and right <= a.end for a in activities)
-    )
+    return sum(right - left for left, right in _pieces(activities) if _covered(activities, left, right))
 
 
 def naive_gaps(activities: Sequence[Activity]) -> list[tuple[int, int]]:
     """Return the maximal idle intervals; an activity without duration ends one and starts the next."""
-    gaps: list[tuple[int, int]] = []
-    for left, right in _pieces(activities):
-        if not any(a.start <= left and right <= a.end for a in activities):
-            gaps.append((left, right))
-    return gaps
+    return [(left, right) for left, right in _pieces(activities) if not _covered(activities, left, right)]
+
+
+def _covered(activities: Sequence[Activity], left: int, right: int) -> bool:
+    return any(a.start <= left and right <= a.end for a in activities)
 
 
 def _pieces(activities: Sequence[Activity]) -> list[tuple[int, int]]:
@@ -187,11 +178,8 @@ def _enqueues(name: str) -> bool:
 
 def _candidates(trace: Trace, activity: Activity, pid: object) -> list[HostEvent]:
     """Return calls with the activity's correlation; those that enqueue work, if there is one among them."""
-    calls = [
-        e
-        for e in trace.host
-        if e.is_call and e.pid == pid and activity.correlation and e.correlation == activity.correlation
-    ]
+    number = activity.correlation
+    calls = [e for e in trace.host if e.is_call and e.pid == pid and number and e.correlation == number]
     return [e for e in calls if _enqueues(e.name)] or calls
 
 
@@ -292,11 +280,7 @@ def _ending_order(activity: Activity, launch: HostEvent | None) -> tuple[bool, i
 
 
 def _is_earlier_work(
-    trace: Trace,
-    links: dict[int, HostEvent | None],
-    gap: tuple[int, int],
-    ender: Activity,
-    launch: HostEvent,
+    trace: Trace, links: dict[int, HostEvent | None], gap: tuple[int, int], ender: Activity, launch: HostEvent
 ) -> bool:
     """Decide by rule 6 if work is from before the recording; no copy of these traces waits for 10 ms for itself."""
     members = [a for a in trace.activities if a.device == ender.device]
@@ -309,9 +293,7 @@ def _is_earlier_work(
         return False
     if before > length / 10 or (before > length / 100 and not is_first):
         return False
-    waits = [
-        e for e in trace.host if e.is_call and e.pid == launch.pid and ("Synchronize" in e.name or "Memcpy" in e.name)
-    ]
+    waits = [e for e in trace.host if e.is_call and e.pid == launch.pid and re.search("Synchronize|Memcpy", e.name)]
     spans = [(max(e.start, since), min(e.end, g1), e) for e in waits if e.start < g1 and e.end > since]
     edges = sorted({edge for left, right, _ in spans for edge in (left, right)})
     covered = sum(r - s for s, r in pairwise(edges) if any(left <= s and r <= right for left, right, _ in spans))
@@ -343,9 +325,7 @@ def _captures(trace: Trace, links: dict[int, HostEvent | None], pid: object) -> 
     for tid in {e.tid for e in trace.host if e.pid == pid}:
         events = [e for e in trace.host if (e.pid, e.tid) == (pid, tid)]
         worked = sorted(e.start for e in links.values() if e is not None and (e.pid, e.tid) == (pid, tid))
-        marks = sorted(
-            (e for e in events if "StreamBeginCapture" in e.name or "StreamEndCapture" in e.name), key=_depth
-        )
+        marks = sorted((e for e in events if re.search("Stream(Begin|End)Capture", e.name)), key=_depth)
         depth = 0
         for place, mark in enumerate(marks):
             begins = "StreamBeginCapture" in mark.name
@@ -458,13 +438,8 @@ def _threads(trace: Trace, links: dict[int, HostEvent | None], launch: HostEvent
 
 def _recorded(trace: Trace, thread: tuple[object, object], t: int) -> bool:
     """Return whether the thread recorded an event then; a plain annotation is a name, not an event."""
-    return any(
-        (e.pid, e.tid) == thread
-        and e.covers(t)
-        and e.category != "overhead"
-        and (e.category != "user_annotation" or _is_data_loading(e))
-        for e in trace.host
-    )
+    stack = [e for e in trace.host if (e.pid, e.tid) == thread and e.covers(t) and e.category != "overhead"]
+    return any(e.category != "user_annotation" or _is_data_loading(e) for e in stack)
 
 
 def _is_data_loading(event: HostEvent) -> bool:
@@ -497,14 +472,8 @@ def _named_work(trace: Trace, links: dict[int, HostEvent | None], event: HostEve
 
 def _is_cpu_work(trace: Trace, operator: HostEvent) -> bool:
     """Return whether the operator has self time over 1 ms without a runtime call inside."""
-    inside = [
-        e
-        for e in trace.host
-        if (e.pid, e.tid) == (operator.pid, operator.tid)
-        and _depth(operator) < _depth(e)
-        and e.end <= operator.end
-        and e.category != "overhead"
-    ]
+    thread = [e for e in trace.host if (e.pid, e.tid) == (operator.pid, operator.tid) and e.category != "overhead"]
+    inside = [e for e in thread if _depth(operator) < _depth(e) and e.end <= operator.end]
     edges = sorted({operator.start, operator.end} | {e.start for e in inside} | {e.end for e in inside})
     own = sum(r - s for s, r in pairwise(edges) if not any(e.start <= s and r <= e.end for e in inside))
     return own > CPU_OPERATOR_NS and not any(e.is_call for e in inside)

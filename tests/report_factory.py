@@ -70,20 +70,12 @@ def empty_report(
 ) -> Report:
     """Build a report without devices: no regime and no advice, only the given rows."""
     return Report(
-        declared=_declared(),
-        schema_version=SCHEMA_VERSION,
-        tool_version="0.1.0",
-        trace=_trace(devices=()),
+        declared=_declared(), schema_version=SCHEMA_VERSION, tool_version="0.1.0", trace=_trace(devices=()),
         trust=(_check("lost_events", None, "ok", 0, "events"),),
         notes=(errors.Note("no-gpu", "warning", "Record with ProfilerActivity.CUDA to see the device."),),
-        verdict=verdict.without_regime(status, headline),
-        devices=(),
-        steps=(),
-        blame=(),
-        host_costs=(),
-        advice=(),
+        verdict=verdict.without_regime(status, headline), devices=(), steps=(), blame=(), host_costs=(), advice=(),
         tables=frames(**rows),
-    )
+    )  # fmt: skip
 
 
 def cpu_report() -> Report:
@@ -95,6 +87,22 @@ def gpu_report(kernels: int = 12, devices: int = 1) -> Report:
     """Build a report on devices whose kernels of 60 us start every 100 us, each launched 4 us before."""
     parts = {name: us * 1_000 * kernels for name, us in _PARTS.items()}
     tables = frames(**_gpu_tables(kernels, devices))
+    capture = Advice(
+        "Capture the step in a CUDA graph", "Launches cost 30 % of the step.", f"aten::mm in {HOSTILE[2]}",
+        "g = torch.cuda.CUDAGraph()\nwith torch.cuda.graph(g):\n    step()", 360_000, "All idle time whose cause is the host.",
+        Saving(360_000, 0.3, 360_000, 0.3, has_steps=False), 100_000, 400_000,
+    )  # fmt: skip
+    judged = Verdict(
+        status="ok", regime="overhead-bound", runner_up="compute-bound", cause="launch", confidence="medium",
+        confidence_why=("only two steady steps", "shapes were not recorded"), device=0,
+        window=Window("steady", ((0, 100_000 * kernels),), (1, 2)), shares=Shares(0.4, 0.2, 0, 0, 0, 0, 0.4), parts_ns=parts,
+        headline="Overhead-bound: the GPU waits for Python 30 % of the time.",
+        evidence=(
+            Evidence("busy_ratio", 0.6, "ratio", "A GPU that waits cannot be sped up by faster kernels."),
+            Evidence("median_gap_ns", 40_000, "ns", "Longer than a launch takes."),
+            Evidence("hostile", HOSTILE[1], "", HOSTILE[2]),
+        ),
+    )  # fmt: skip
     late = Blame(
         "python", "aten::add", "Net_0/Linear_1", "net.py(12): forward", None, "forward", 300_000, 90_000, 120_000
     )
@@ -114,24 +122,7 @@ def gpu_report(kernels: int = 12, devices: int = 1) -> Report:
             errors.Note("few-steps", "info", "Only two steps are steady."),
             errors.Note("hostile", "warning", f"odd name {HOSTILE[0]}"),
         ),
-        verdict=Verdict(
-            status="ok",
-            regime="overhead-bound",
-            runner_up="compute-bound",
-            cause="launch",
-            confidence="medium",
-            confidence_why=("only two steady steps", "shapes were not recorded"),
-            device=0,
-            window=Window("steady", ((0, 100_000 * kernels),), (1, 2)),
-            shares=Shares(0.4, 0.2, 0, 0, 0, 0, 0.4),
-            parts_ns=parts,
-            headline="Overhead-bound: the GPU waits for Python 30 % of the time.",
-            evidence=(
-                Evidence("busy_ratio", 0.6, "ratio", "A GPU that waits cannot be sped up by faster kernels."),
-                Evidence("median_gap_ns", 40_000, "ns", "Longer than a launch takes."),
-                Evidence("hostile", HOSTILE[1], "", HOSTILE[2]),
-            ),
-        ),
+        verdict=judged,
         devices=tuple(_device(index, kernels, parts) for index in range(devices)),
         steps=_steps(kernels),
         blame=(
@@ -139,19 +130,7 @@ def gpu_report(kernels: int = 12, devices: int = 1) -> Report:
             Blame("launch-latency", None, None, None, None, None, 100_000, 120_000, 130_000),
         ),
         host_costs=(waited,),
-        advice=(
-            Advice(
-                "Capture the step in a CUDA graph",
-                "Launches cost 30 % of the step.",
-                f"aten::mm in {HOSTILE[2]}",
-                "g = torch.cuda.CUDAGraph()\nwith torch.cuda.graph(g):\n    step()",
-                360_000,
-                "All idle time whose cause is the host.",
-                Saving(360_000, 0.3, 360_000, 0.3, has_steps=False),
-                100_000,
-                400_000,
-            ),
-        ),
+        advice=(capture,),
         tables=tables | {"causes": cause_table(tables["idle"])},
     )
 
@@ -204,44 +183,27 @@ def _check(
 
 def _trace(devices: tuple[DeviceInfo, ...]) -> TraceInfo:
     return TraceInfo(
-        path="/data/runs/train_step.pt.trace.json.gz",
-        event_count=1234,
-        duration_ns=1_200_000,
-        origin_ns="1700000000000000000",
-        base_time_ns=None,
-        rank=None,
-        world_size=None,
-        devices=devices,
-        idle_devices=(),
+        path="/data/runs/train_step.pt.trace.json.gz", event_count=1234, duration_ns=1_200_000, origin_ns="1700000000000000000",
+        base_time_ns=None, rank=None, world_size=None, devices=devices, idle_devices=(),
         recorded=Recorded(shapes=True, stack=True, memory=False, modules=False),
-    )
+    )  # fmt: skip
 
 
 def _device(index: int, kernels: int, parts: Mapping[str, int]) -> DeviceReport:
     window, busy = 100_000 * kernels, 60_000 * kernels
     causes = {name: ns for name, ns in parts.items() if name in ("python", "launch-latency")}
-    return DeviceReport(
-        index=index,
-        name="NVIDIA H100 80GB HBM3",
-        window_ns=window,
-        busy_ns=busy,
-        idle_ns=window - busy,
-        busy_ratio=busy / window,
-        activity_count=kernels,
-        kernel_count=kernels,
-        linked_count=kernels,
-        link_coverage_ratio=1.0,
-        link_coverage_time_ratio=1.0,
-        gaps=Gaps(kernels, 40_000, causes),
-        partition_ns=parts,
-        run_ahead=RunAhead(
-            "behind", LaunchLead(2_000, 4_000, 9_000), TimeWeighted(0.4, 0, 3), TimeWeighted(9_000.0, 0, 60_000), 0.61
-        ),
-        buckets=(
-            BucketTime("matmul", "matmul", kernels // 2, busy * 2 // 3, 2 / 3),
-            BucketTime("pointwise", "pointwise", kernels // 2, busy // 3, 1 / 3),
-        ),
+    run_ahead = RunAhead(
+        "behind", LaunchLead(2_000, 4_000, 9_000), TimeWeighted(0.4, 0, 3), TimeWeighted(9_000.0, 0, 60_000), 0.61
     )
+    buckets = (
+        BucketTime("matmul", "matmul", kernels // 2, busy * 2 // 3, 2 / 3),
+        BucketTime("pointwise", "pointwise", kernels // 2, busy // 3, 1 / 3),
+    )
+    return DeviceReport(
+        index=index, name="NVIDIA H100 80GB HBM3", window_ns=window, busy_ns=busy, idle_ns=window - busy, busy_ratio=busy / window,
+        activity_count=kernels, kernel_count=kernels, linked_count=kernels, link_coverage_ratio=1.0, link_coverage_time_ratio=1.0,
+        gaps=Gaps(kernels, 40_000, causes), partition_ns=parts, run_ahead=run_ahead, buckets=buckets,
+    )  # fmt: skip
 
 
 def _steps(kernels: int) -> tuple[StepReport, ...]:

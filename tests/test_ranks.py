@@ -440,7 +440,6 @@ def test_a_slow_stage_is_the_fullest_and_its_data_peer_waits() -> None:
 
 @pytest.mark.parametrize("recorded", [{}, {"seq": False}, {"seq": False, "grouped": False}])
 def test_a_job_in_parts_says_what_the_whole_says(recorded: dict[str, bool]) -> None:
-    """Check that a job spooled by step, with clocks aligned by a sample, has the verdict that it has in one piece."""
     tensor = [[4 * i + j for j in range(4)] for i in range(4)]
     data = [[4 * i + j for i in range(4)] for j in range(4)]
     program = [("work", 20 * MS), ("meet", tensor), ("work", 10 * MS), ("meet", data)] * 3
@@ -567,7 +566,6 @@ def test_a_wrong_order_is_undone_by_kind() -> None:
 
 
 def test_impossible_matches_are_undone() -> None:
-    """Check that a collective of which one rank ends before another starts is none, whatever its number."""
     made = data_parallel(8, lambda rank, step: 0)
     report = judge(changed(made, lambda rank: pl.col("start_ns") + 40 * MS * (rank == 3) * (pl.col("seq") == 7)))
     assert report.collectives.unmatched == 8

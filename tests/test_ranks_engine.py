@@ -87,7 +87,6 @@ def test_nothing_is_there(tmp_path: Path) -> None:
 
 
 def test_memory_admits_what_fits_and_what_is_larger_alone() -> None:
-    """Check that ranks together need at most the memory, and that one which needs more runs alone."""
     sizes = {"1": 40, "2": 60, "3": 400, "4": 100, "5": 100}
     running: list[str] = []
     seen: list[list[str]] = []

@@ -147,7 +147,6 @@ def test_paths_are_cut_to_their_file_name_and_nothing_else_is(text: str, left: s
     "unit", ["x", "x.", "x/", "/", "a_", "1.", " /a", "\\\\", "a@", "(", "_Z1a", "a(1): ", "http://"]
 )
 def test_no_pattern_goes_through_a_long_text_again_and_again(unit: str) -> None:
-    """Check that no pattern is quadratic: such a one takes a quarter of an hour here, not a second."""
     redaction = Redaction("t.json")
     assert redaction.text("zor" + "blat " + unit * (300_000 // len(unit))).startswith("name1 ")
     assert redaction._cell(unit * (300_000 // len(unit))) is not None

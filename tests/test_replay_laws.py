@@ -23,12 +23,8 @@ pytestmark = pytest.mark.slow
 NAMES = ("ampere_bf16_s16816gemm_bf16_128x256_tn", "void at::native::vectorized_elementwise_kernel<4, x>(int)")
 CPU_CHANGES = (Change("no-sync"), Change("graphs"), Change("speedup", {"target": "cpu", "factor": 3.0}))
 
-action = st.tuples(
-    st.sampled_from(
-        ["launch", "launch", "launch", "side", "item", "sync", "device", "free", "wait", "think", "backward"]
-    ),
-    st.integers(1_500, 300_000),
-)
+kinds = ["launch", "launch", "launch", "side", "item", "sync", "device", "free", "wait", "think", "backward"]
+action = st.tuples(st.sampled_from(kinds), st.integers(1_500, 300_000))
 programs = st.tuples(st.lists(action, min_size=4, max_size=16), st.integers(0, 99))
 
 
@@ -62,11 +58,6 @@ def simulated(actions: list[tuple[str, int]], seed: int) -> Replay:
     return Replay.of(LazyReport.on(simulation.json().encode(), device=0), 0)
 
 
-def makespan(replay: Replay, changes: tuple[Change, ...] = ()) -> int:
-    """Return the latest time of all points."""
-    return int(replay.outcome(changes).times.max())
-
-
 @settings(max_examples=examples(4))
 @given(programs)
 def test_the_identity_is_the_recording(program: tuple[list[tuple[str, int]], int]) -> None:
@@ -85,10 +76,9 @@ def test_what_is_faster_makes_nothing_later(
 ) -> None:
     replay = simulated(*program)
     slow, fast = sorted((one, other))
+    asked = [(Change("speedup", {"target": target, "factor": factor}),) for factor in (1.0, slow, fast)]
     try:
-        times = [
-            makespan(replay, (Change("speedup", {"target": target, "factor": factor}),)) for factor in (1.0, slow, fast)
-        ]
+        times = [int(replay.outcome(changes).times.max()) for changes in asked]
     except NotApplicable:
         return
     # Weights are integer nanoseconds.
@@ -115,15 +105,16 @@ def test_floors_bound(program: tuple[list[tuple[str, int]], int], factor: float)
         assert predicted.step_ns <= now
 
 
-COMPOSED = (
-    *CPU_CHANGES, Change("pinned"), Change("warm"), Change("speedup", {"target": "matmul", "factor": 4.0}), Change("speedup", {"target": "gpu", "factor": 1.5}),
-)  # fmt: skip
+def faster(target: str, factor: float) -> Change:
+    return Change("speedup", {"target": target, "factor": factor})
+
+
+COMPOSED = (*CPU_CHANGES, Change("pinned"), Change("warm"), faster("matmul", 4.0), faster("gpu", 1.5))
 
 
 @settings(max_examples=examples(4))
 @given(programs, st.lists(st.sampled_from(range(len(COMPOSED))), min_size=2, max_size=3, unique=True))
 def test_what_only_removes_time_raises_nothing(program: tuple[list[tuple[str, int]], int], chosen: list[int]) -> None:
-    """Check that estimates compose, never exceed the present step with their interval, and fall with the factor."""
     replay = simulated(*program)
     now, asked = replay.identity.step_ns, tuple(COMPOSED[at] for at in chosen)
     try:
@@ -134,12 +125,10 @@ def test_what_only_removes_time_raises_nothing(program: tuple[list[tuple[str, in
     for predicted in (*alone, together):
         assert 0 <= predicted.low_ns <= predicted.step_ns <= predicted.high_ns <= now
     assert together.step_ns <= min(predicted.step_ns for predicted in alone)
-    graph, without = replay.graph, replay.predict((Change("speedup", {"target": "gpu", "factor": inf}),))
+    graph, without = replay.graph, replay.predict((faster("gpu", inf),))
     ran = replay.weights(()).device[(graph.kind == EXECUTION) & replay.scene.steady].sum() / replay.scene.steady_steps
     assert now - without.low_ns <= 1.01 * ran, "no more than what is removed"
-    curve = [
-        replay.predict((Change("speedup", {"target": "gpu", "factor": factor}),)).step_ns for factor in (1.33, 2.0, 4.0)
-    ]
+    curve = [replay.predict((faster("gpu", factor),)).step_ns for factor in (1.33, 2.0, 4.0)]
     assert curve == sorted(curve, reverse=True)
 
 
@@ -153,26 +142,16 @@ def _plain() -> ModuleType:
 
 
 PLAIN = _plain()
-edges = st.integers(1, 30).flatmap(
-    lambda points: st.tuples(
-        st.just(points),
-        st.lists(
-            st.tuples(st.integers(1, max(points - 1, 1)), st.integers(0, 99), st.integers(0, 1_000), st.booleans()),
-            max_size=60,
-        ),
-    )
-)
+edges = st.lists(st.tuples(st.integers(1, 29), st.integers(0, 99), st.integers(0, 1_000), st.booleans()), max_size=60)
 
 
-@given(edges, st.integers(0, 29), st.integers(-1, 10))
+@given(st.integers(1, 30), edges, st.integers(0, 29), st.integers(-1, 10))
 def test_compiled_loops_agree_with_plain_python(
-    graph: tuple[int, list[tuple[int, int, int, bool]]], point: int, until: int
+    points: int, raw: list[tuple[int, int, int, bool]], point: int, until: int
 ) -> None:
-    points, raw = graph
+    within = ((1 + target % max(points - 1, 1), source, weight, gone) for target, source, weight, gone in raw)
     listed = sorted(
-        (target, source % target, PLAIN.REMOVED if gone else weight)
-        for target, source, weight, gone in raw
-        if target < points
+        (t, source % t, PLAIN.REMOVED if gone else weight) for t, source, weight, gone in within if t < points
     )
     target, source, weight = (np.array([edge[i] for edge in listed], dtype=np.int64) for i in range(3))
     offsets = np.searchsorted(target, np.arange(points + 1)).astype(np.int64)
@@ -218,17 +197,10 @@ def test_stretches_are_spent_as_a_naive_count_says(
             reached += pause + length
         firsts.append(len(segments))
     stretches = sorted((track, start, start + length) for track, start, length in wanted if track < len(tracks))
-    naive = [
-        [
-            sum(
-                max(0, min(end, stop) - max(begin, start))
-                for begin, end, part in segments[firsts[track] : firsts[track + 1]]
-                if part == row
-            )
-            for track, start, stop in stretches
-        ]
-        for row in range(3)
-    ]
+    naive = [[0] * len(stretches) for _ in range(3)]
+    for place, (track, start, stop) in enumerate(stretches):
+        for begin, end, part in segments[firsts[track] : firsts[track + 1]]:
+            naive[part][place] += max(0, min(end, stop) - max(begin, start))
     for loops in (_path_loops, PLAIN):
         spent = np.zeros((3, len(stretches)), dtype=np.int64)
         begins, ends, parts = (np.array([segment[i] for segment in segments], dtype=np.int64) for i in range(3))

@@ -166,7 +166,6 @@ def copied(direction: str, copy_ends_before_call: int, length: int = 100) -> Rep
 def test_a_call_of_a_blocking_copy_waits_for_its_end_or_for_its_start(
     direction: str, ends_before: int, waits: bool
 ) -> None:
-    """Check that a call waits for what ended during it, however long before its return, else for the copy's start."""
     graph = copied(direction, ends_before).graph
     assert (graph.kind == RETURN).any() == waits
     assert (graph.kind == STAGING).any() != waits
@@ -246,7 +245,6 @@ def test_launches_and_returns_between_waits_are_as_fast_as_the_cpu() -> None:
 
 
 def test_each_hand_over_is_as_fast_as_the_cpu() -> None:
-    """Threads that take turns: all that they take halves with a CPU twice as fast."""
     costs = Costs(hand_over_ns=40_000)
 
     def step_ns(costs: Costs) -> Replay:

@@ -318,7 +318,6 @@ def test_a_wait_of_another_thread_holds_back_nothing_here() -> None:
 
 @pytest.mark.parametrize(("lags", "usual"), [((3, 5), 4), ((3, 20), 11), ((3, 20.5), 3)])
 def test_a_wait_takes_its_usual_lag(lags: tuple[float, float], usual: float) -> None:
-    """Check that a wait takes no more than it took and that what is longer than 20 us has another reason."""
     work, made = handing(3)
     for row, lag in ((1, lags[0]), (3, lags[1])):
         work[row] = work[row]._replace(start=work[row - 1].end + lag)
@@ -589,7 +588,6 @@ def test_up_to_20_us_of_a_return_are_chance(late: float, rest: float) -> None:
 
 
 def test_work_that_frees_memory_does_so_after_its_wait() -> None:
-    """Check that a call of 300 us after the drain keeps them, whatever others take."""
     work, made = syncing(FREE)
     made[5] = made[5]._replace(end=2_400)
     assert (call_returns(recorded(work, made)).lag / US).tolist() == [8, 8, 300]
@@ -606,49 +604,68 @@ def test_allocating_calls_wait_if_most_of_them_return_as_the_device_drains(drain
     assert len(waits(recorded(work, made))) == waits_
 
 
-def test_allocating_calls_wait_for_all_streams() -> None:
-    """Check that the device is not drained as long as another stream works."""
-    work = [Work(10, 100, call=0), Work(12, 300, call=1, track=1)]
-    assert waits(recorded(work, [Made(0, 5), Made(6, 9), Made(20, 108, ALLOC)])) == []
-    assert waits(recorded(work, [Made(0, 5), Made(6, 9), Made(20, 308, ALLOC)])) == [(1, 2, 8)]
-    assert waits(recorded(work, [Made(0, 5), Made(30, 35), Made(40, 45, ALLOC)])) == []
+ON_TWO = [Work(10, 100, call=0), Work(12, 104, call=1, track=1)]
+OTHER_LATER = [Work(10, 100, call=0), Work(12, 300, call=1, track=1)]
+LAUNCHES = [Made(0, 5), Made(6, 8)]
+THREE_STREAMS = [Work(10, 100, call=0), Work(12, 80, call=1, track=1), Work(14, 90, call=2, track=2)]
+THREE_CALLS = [*LAUNCHES, Made(9, 11)]
+ONE_DEVICE, ONE_OTHER_DEVICE = (0,) * 8, (0, 0, 1)
+# Activities, calls, devices of streams, and what is awaited: (activity, call, us).
+AWAITED: dict[str, tuple[list[Work], list[Made], tuple[int, ...], list[tuple[int, int, float]]]] = {
+    "an allocation while another stream works": (OTHER_LATER, [*LAUNCHES, Made(20, 108, ALLOC)], ONE_DEVICE, []),
+    "an allocation as the device drains": (OTHER_LATER, [*LAUNCHES, Made(20, 308, ALLOC)], ONE_DEVICE, [(1, 2, 8)]),
+    "an allocation that is quick": (OTHER_LATER, [Made(0, 5), Made(30, 35), Made(40, 45, ALLOC)], ONE_DEVICE, []),
+    "a device, on all of its streams": (
+        THREE_STREAMS, [*THREE_CALLS, Made(20, 108, SYNC_DEVICE)], ONE_DEVICE, [(0, 3, 8), (1, 3, 8), (2, 3, 8)],
+    ),
+    "a device, that of the last end": (
+        THREE_STREAMS, [*THREE_CALLS, Made(20, 108, SYNC_DEVICE)], ONE_OTHER_DEVICE, [(0, 3, 8), (1, 3, 8)],
+    ),
+    "a device, which CUPTI names": (
+        THREE_STREAMS, [*THREE_CALLS, Made(20, 108, SYNC_DEVICE, awaits=2)], ONE_OTHER_DEVICE, [(2, 3, 18)],
+    ),
+    "a stream, as the thread launched last": (ON_TWO, [*LAUNCHES, Made(20, 108, SYNC_STREAM)], ONE_DEVICE, [(1, 2, 4)]),
+    "a stream, as CUPTI names it": (ON_TWO, [*LAUNCHES, Made(20, 108, SYNC_STREAM, awaits=0)], ONE_DEVICE, [(0, 2, 8)]),
+    "a stream without work": (ON_TWO, [*LAUNCHES, Made(20, 108, SYNC_STREAM, awaits=3)], ONE_DEVICE, []),
+    "the other stream, where the last launch had not ended": (
+        OTHER_LATER, [*LAUNCHES, Made(20, 108, SYNC_STREAM)], ONE_DEVICE, [(0, 2, 8)],
+    ),
+    "another thread launched last": (
+        [Work(10, 100, call=2), Work(12, 104, call=0, track=1)], [Made(6, 8), Made(20, 108, SYNC_STREAM), Made(0, 5, thread=1)],
+        ONE_DEVICE, [(1, 1, 4)],
+    ),
+    "and waits itself": (
+        [Work(10, 100, call=1), Work(12, 104, call=0, track=1)],
+        [Made(6, 8), Made(0, 5, thread=1), Made(20, 108, SYNC_STREAM, 1)], ONE_DEVICE, [(0, 2, 8)],
+    ),
+    "nothing that was launched meanwhile": (
+        [Work(10, 100, call=1), Work(50, 104, call=0, track=1)],
+        [Made(45, 48), Made(0, 5, thread=1), Made(20, 108, SYNC_EVENT, 1)], ONE_DEVICE, [(0, 2, 8)],
+    ),
+    "what nobody knows when it was launched": (
+        [Work(10, 100, call=1), Work(50, 104, track=1)],
+        [Made(45, 48), Made(0, 5, thread=1), Made(20, 108, SYNC_EVENT, 1)], ONE_DEVICE, [(1, 2, 4)],
+    ),
+}  # fmt: skip
 
 
-def test_a_device_is_awaited_on_all_of_its_streams() -> None:
-    work = [Work(10, 100, call=0), Work(12, 80, call=1, track=1), Work(14, 90, call=2, track=2)]
-    made = [Made(0, 5), Made(6, 8), Made(9, 11), Made(20, 108, SYNC_DEVICE)]
-    assert [row[:2] for row in waits(recorded(work, made))] == [(0, 3), (1, 3), (2, 3)]
-    assert [row[:2] for row in waits(recorded(work, made, devices=(0, 0, 1)))] == [(0, 3), (1, 3)], (
-        "that of the last end"
-    )
-    made[3] = made[3]._replace(awaits=2)
-    assert [row[:2] for row in waits(recorded(work, made, devices=(0, 0, 1)))] == [(2, 3)], "that which CUPTI names"
-
-
-def test_a_stream_is_awaited_as_cupti_names_it_or_as_the_thread_launched_last() -> None:
-    work = [Work(10, 100, call=0), Work(12, 104, call=1, track=1)]
-    made = [Made(0, 5), Made(6, 8), Made(20, 108, SYNC_STREAM)]
-    assert waits(recorded(work, made)) == [(1, 2, 4)]
-    made[2] = made[2]._replace(awaits=0)
-    assert waits(recorded(work, made)) == [(0, 2, 8)]
-    assert not call_returns(recorded(work, made)).inferred.any(), "CUPTI names it"
-    made[2] = made[2]._replace(awaits=3)
-    assert waits(recorded(work, made)) == []
-    work[1] = work[1]._replace(end=300)
-    made[2] = made[2]._replace(awaits=-1)
-    assert waits(recorded(work, made)) == [(0, 2, 8)], "the last launch had not ended: the other stream had"
+@pytest.mark.parametrize(("work", "made", "devices", "expected"), AWAITED.values(), ids=AWAITED)
+def test_what_a_call_waits_for(
+    work: list[Work], made: list[Made], devices: tuple[int, ...], expected: list[tuple[int, int, float]]
+) -> None:
+    recording = recorded(work, made, devices=devices)
+    assert waits(recording) == expected
+    if any(call.awaits >= 0 for call in made):
+        assert not call_returns(recording).inferred.any(), "CUPTI names it"
 
 
 @pytest.mark.parametrize(
     ("kind", "options", "returned", "waits_"),
     [
-        (SYNC_DEVICE, {}, 1_030, [1]),
-        (SYNC_DEVICE, {}, 1_030.1, []),
-        (SYNC_STREAM, {"awaits": 0}, 1_008, [1]),
-        (SYNC_STREAM, {"awaits": 1}, 1_008, []),
-        (SYNC_DEVICE, {"start": 830}, 1_008, []),
+        (SYNC_DEVICE, {}, 1_030, [1]), (SYNC_DEVICE, {}, 1_030.1, []), (SYNC_DEVICE, {"start": 830}, 1_008, []),
+        (SYNC_STREAM, {"awaits": 0}, 1_008, [1]), (SYNC_STREAM, {"awaits": 1}, 1_008, []),
     ],
-)
+)  # fmt: skip
 def test_a_call_that_outlasts_what_was_launched_waits_for_work_of_unknown_launch(
     kind: int, options: dict[str, int], returned: float, waits_: list[int]
 ) -> None:
@@ -659,14 +676,6 @@ def test_a_call_that_outlasts_what_was_launched_waits_for_work_of_unknown_launch
     assert (actual.rest[1] > 0) == (not waits_ and "start" not in options)
 
 
-def test_another_thread_launched_last() -> None:
-    work = [Work(10, 100, call=2), Work(12, 104, call=0, track=1)]
-    made = [Made(6, 8), Made(20, 108, SYNC_STREAM, 0), Made(0, 5, thread=1)]
-    assert waits(recorded(work, made)) == [(1, 1, 4)]
-    made[1] = made[1]._replace(thread=1)
-    assert waits(recorded(work, [made[0], made[2], made[1]])) == [(1, 2, 4)]
-
-
 @pytest.mark.parametrize(("last", "waited"), [(100, 1), (48, 1), (47.9, 0)])
 def test_a_stream_that_ended_long_before_was_not_the_one_awaited(last: float, waited: int) -> None:
     """Check a call that returns just after stream 0 ends and over 60 us after stream 1, launched last, ended."""
@@ -675,28 +684,14 @@ def test_a_stream_that_ended_long_before_was_not_the_one_awaited(last: float, wa
     assert [row[0] for row in rows] == ([1] if waited else [0, 1])
 
 
-def test_what_was_launched_during_a_wait_was_not_awaited() -> None:
-    work = [Work(10, 100, call=1), Work(50, 104, call=0, track=1)]
-    made = [Made(45, 48), Made(0, 5, thread=1), Made(20, 108, SYNC_EVENT, 1)]
-    assert [row[0] for row in waits(recorded(work, made))] == [0]
-    unlinked = [work[0], work[1]._replace(call=-1)]
-    assert [row[0] for row in waits(recorded(unlinked, made))] == [1], "nobody knows when that was launched"
-
-
 @pytest.mark.parametrize(
     ("kind", "pageable", "direction", "ends", "waited"),
     [
-        (COPY, True, FIRST_COPY, 100, True),
-        (COPY, False, FIRST_COPY, 100, False),
-        (BLOCKING_COPY, False, FIRST_COPY, 100, True),
-        (COPY, True, FIRST_COPY, 101, True),
-        (COPY, True, FIRST_COPY, 101.1, False),
-        (COPY, True, FIRST_COPY, 40, True),
-        (COPY, True, FIRST_COPY + 1, 40, True),
-        (BLOCKING_COPY, True, FIRST_COPY, 39.9, True),
-        (KERNEL, True, KERNEL, 90, False),
+        (COPY, True, FIRST_COPY, 100, True), (COPY, False, FIRST_COPY, 100, False), (BLOCKING_COPY, False, FIRST_COPY, 100, True),
+        (COPY, True, FIRST_COPY, 101, True), (COPY, True, FIRST_COPY, 101.1, False), (COPY, True, FIRST_COPY, 40, True),
+        (COPY, True, FIRST_COPY + 1, 40, True), (BLOCKING_COPY, True, FIRST_COPY, 39.9, True), (KERNEL, True, KERNEL, 90, False),
     ],
-)
+)  # fmt: skip
 def test_a_copy_that_blocks_returns_after_it(
     kind: int, pageable: bool, direction: int, ends: float, waited: bool
 ) -> None:

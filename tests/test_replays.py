@@ -184,7 +184,6 @@ TWELVE = [("aten::mm", None, None, "sequence", 1.0, "Linear_0"), WHOLE[1], (*WHO
 
 
 def test_a_folder_of_captures_gives_the_file_of_the_rank_and_size(tmp_path: Path) -> None:
-    """Check that of two sizes and ranks the file is taken whose kernels the graph repeats; other files are no traces."""
     sizes = {"8_rank0": eager(rows=99), "8_rank1": eager(), "16_rank1": eager(grids=OTHER, rows=12)}
     folder = folder_of(tmp_path, server_args=[], **{f"decode_bs_{size}": events for size, events in sizes.items()})
     (folder / "server_args.json").write_text('{"tp": 4}')
@@ -222,7 +221,6 @@ def test_captures_of_one_rank_alone_serve_every_rank(tmp_path: Path, rank: int) 
 
 
 def test_of_captures_of_equal_length_those_count_that_fit_the_kernels(tmp_path: Path) -> None:
-    """Check that launches of a pass with products elsewhere lose against those in the graph's order."""
     reversed_pass = [
         call("cudaStreamBeginCapture", 0, 1),
         [op(name, 5 + 10 * i, 9, **given) for i, (name, given) in enumerate((("aten::add", VECTOR), ("aten::mm", product(7)), ("aten::_softmax", SOFTMAX), ("aten::mm", product(7))))],

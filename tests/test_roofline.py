@@ -294,7 +294,6 @@ def test_tiles_are_those_of_columns_first(dims: Any, tiles: int | None, split: s
 
 
 def test_compute_without_flop_has_no_roof() -> None:
-    """What a name alone calls compute is not held against the memory's roof."""
     kernels = pl.DataFrame({"bound": ["compute", "memory"]}).with_columns(
         flop=None, peak_flop_per_s=PEAK, moved_bytes=1e6, byte_per_s=1e12, matrix=False
     )
@@ -360,7 +359,6 @@ def test_a_mfu_of_which_part_is_known_is_an_interval() -> None:
 @settings(max_examples=examples(6))
 @given(st.lists(st.tuples(st.booleans(), st.integers(445, 5000)), min_size=1, max_size=8))
 def test_the_interval_holds_what_hidden_shapes_would_show(products: list[tuple[bool, int]]) -> None:
-    """Check that hiding the shapes of some matmuls never excludes the MFU with all shapes from the interval."""
     starts = [1000 + sum(lasting for _, lasting in products[:i]) for i in range(len(products))]
     whole = [
         square(start, lasting, i + 1) for i, (start, (_, lasting)) in enumerate(zip(starts, products, strict=True))
@@ -390,7 +388,6 @@ def test_a_step_says_how_near_to_the_roof_its_own_kernels_come() -> None:
 
 
 def test_a_regime_by_names_alone_says_so_in_its_headline() -> None:
-    """Without shapes a kernel is of memory or of arithmetic by its name; with them by its work."""
     back_to_back = [launched(GEMM, 10 * n, 200 * n + 5, 200, n + 1) for n in range(9)]
     assert "by kernel names, since little of their work is known" in analysed(back_to_back).verdict.headline
 

@@ -11,12 +11,8 @@ WINDOW = pl.DataFrame({"device": [0], "start_ns": [0], "end_ns": [100]})
 
 def queue(*queued: tuple[int, int], lasting: int = 7) -> pl.DataFrame:
     """Return the queue of activities (launch end, start), each of which runs ``lasting`` ns."""
-    return queue_depths(
-        pl.DataFrame(
-            [(0, start, start - end, lasting) for end, start in queued],
-            schema=dict.fromkeys(["device", "start_ns", "lead_ns", "duration_ns"], pl.Int64), orient="row",
-        )
-    )  # fmt: skip
+    schema = dict.fromkeys(["device", "start_ns", "lead_ns", "duration_ns"], pl.Int64)
+    return queue_depths(pl.DataFrame([(0, start, start - end, lasting) for end, start in queued], schema, orient="row"))
 
 
 def test_the_queue_grows_at_launch_ends_and_shrinks_at_starts() -> None:
@@ -69,11 +65,8 @@ def test_the_word(busy: float, empty: float, lead: float | None, call: float | N
 def test_leads_are_once_per_launch_and_from_its_first_activity() -> None:
     graph = [call("cudaGraphLaunch", 0, 4, correlation=9), *(kernel("n", 30 - n, 1, correlation=9) for n in range(3))]
     report = analysed(graph, launched("k", 10, 45, 5, 1), launched("slow", 40, 42, 1, 2, takes=4))
-    assert rows(report.tables["launches"], "first_start_ns", "lead_ns", "activity_count") == [
-        (28, 24, 3),
-        (45, 30, 1),
-        (42, -2, 1),
-    ]
+    launches = rows(report.tables["launches"], "first_start_ns", "lead_ns", "activity_count")
+    assert launches == [(28, 24, 3), (45, 30, 1), (42, -2, 1)]
     lead = report.devices[0].run_ahead.launch_lead_ns
     assert (lead.p10, lead.p50, lead.p90) == (-2_000, 24_000, 30_000)
     assert report.devices[0].run_ahead.queue_depth.max == 3, "four were queued only before the window"
@@ -81,12 +74,7 @@ def test_leads_are_once_per_launch_and_from_its_first_activity() -> None:
 
 def test_a_device_without_links_has_no_word() -> None:
     ahead = analysed(kernel("k", 0, 5)).devices[0].run_ahead
-    assert (ahead.state, ahead.launch_lead_ns.p50, ahead.queue_depth.mean, ahead.empty_queue_ratio) == (
-        None,
-        None,
-        None,
-        None,
-    )
+    assert {ahead.state, ahead.launch_lead_ns.p50, ahead.queue_depth.mean, ahead.empty_queue_ratio} == {None}
 
 
 def test_a_cpu_that_launches_all_at_once_is_ahead() -> None:

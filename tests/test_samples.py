@@ -72,7 +72,6 @@ def test_the_answer_is_whole_on_one_screen(name: str, width: int, most: int) -> 
 @pytest.mark.parametrize("name", EXPECTED)
 @pytest.mark.parametrize("width", [80, 100, 140])
 def test_only_names_of_kernels_are_cut(name: str, width: int) -> None:
-    """Check that only names of kernels are cut, and nothing of sentences, titles, places and regimes."""
     blocks = report(name).summary(width, verbose=True).split("\n\n")
     assert any(block.startswith("Top kernels and copies") for block in blocks) or "cpu" in name
     cut = [line for block in blocks for line in block.splitlines() if "…" in line]

@@ -78,7 +78,6 @@ def test_what_is_refused() -> None:
 
 @pytest.mark.slow
 def test_sizes_that_padding_changes_are_no_batches() -> None:
-    """Check that two recordings of one batch, padded to lengths of 48 and 49, show nothing about the batch."""
     padded = scaling(*(pipeline.analyze(Program(batch=size).trace()) for size in (48, 49)))
     assert padded.status == "refused"
     assert "from 48 to 49 only" in str(padded.reason)

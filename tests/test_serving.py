@@ -97,7 +97,6 @@ def test_a_mixed_step_has_both_kinds_of_tokens_and_keys() -> None:
 
 
 def test_steps_without_sizes_count_for_no_tokens_per_second() -> None:
-    """Check a decoding step of 3 ms whose annotation has no sizes, after four of 1 ms with 8 tokens each."""
     unsized = [annotation("execute_new_0_cached_30", 80, 8), launched(COPY, 80.5, 16_100, 3_000, 901, takes=0.25)]
     rows = served(unsized).tables["serving"]
     assert rows.filter(step_kind="decode").select("count", "decode_tokens", "tokens_per_s").rows() == [(5, 32, 8_000.0)]
@@ -110,7 +109,6 @@ def test_it_stands_in_the_json() -> None:
 
 
 def test_parts_of_a_kind_are_those_of_its_steps() -> None:
-    """Check that the time of all kinds is that of the steps, whatever marks these."""
     report = served()
     steps = report.tables["steps"]
     assert report.steps_from == "SGLang"

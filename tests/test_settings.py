@@ -93,21 +93,13 @@ def test_other_traces_have_none() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "kept"),
     [
-        ("measured_step_ms", "12.5", 12.5),
-        ("measured_step_ms", -1, None),
-        ("measured_step_ms", "nan", None),
-        ("measured_step_ms", 1e300, None),
-        ("measured_step_ms", [3], None),
-        ("cpu_threads", True, None),
-        ("cpu_threads", "9" * 500, None),
-        ("tf32_matmul", "true", None),
-        ("tf32_matmul", False, False),
-        ("torch_version", "2.13\x1b[31m\nx", "2.13�[31m�x"),
-        ("torch_version", "x" * 500, "x" * 120),
-        ("torch_version", {"a": 1}, None),
-        ("torch_version", "", None),
+        ("measured_step_ms", "12.5", 12.5), ("measured_step_ms", -1, None), ("measured_step_ms", "nan", None),
+        ("measured_step_ms", 1e300, None), ("measured_step_ms", [3], None),
+        ("cpu_threads", True, None), ("cpu_threads", "9" * 500, None), ("tf32_matmul", "true", None), ("tf32_matmul", False, False),
+        ("torch_version", "2.13\x1b[31m\nx", "2.13�[31m�x"), ("torch_version", "x" * 500, "x" * 120),
+        ("torch_version", {"a": 1}, None), ("torch_version", "", None),
     ],
-)
+)  # fmt: skip
 def test_a_fact_has_its_type_and_its_limits(key: str, value: Any, kept: Any) -> None:
     assert settings_of({key: value}) == RunMetadata(**{key: kept})
 

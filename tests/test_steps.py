@@ -374,7 +374,6 @@ def test_a_step_has_cause_and_runner_up() -> None:
 
 
 def test_a_step_has_a_sentence_and_its_confidence() -> None:
-    """Check that all steps share the doubts about the device, and that each step has its own of the others."""
 
     def loop(*more: object, kernels: int = 14) -> Report:
         return analysed([

@@ -87,7 +87,6 @@ def test_other_overlap_is_corrupt(second: list[Event]) -> None:
 
 
 def test_many_at_once_are_corrupt() -> None:
-    """Check that overlaps are corrupt where each kernel starts while the two kernels before it still run."""
     designed, corrupt, status = ratios(chain(each=900, overlap=540), chain(0))
     assert (designed, status) == (0.0, "fail")
     three = [[launch(n, 1, n + 1), kernel(GEMM, 100 + 4 * n, 9, correlation=n + 1)] for n in range(30)]

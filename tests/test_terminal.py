@@ -324,7 +324,6 @@ def test_a_run_on_the_cpu_shows_its_operators() -> None:
 
 @pytest.mark.slow
 def test_one_of_something_is_reported_in_the_singular() -> None:
-    """Check the report on a trace with one of each: device, kernel, launch, copy, step."""
     one = [
         annotation("ProfilerStep#0", 0, 20_000),
         op("aten::mm", 100, 900, **{"Input Dims": [[1024, 1023]] * 2, "Input type": ["c10::Half"] * 2}),

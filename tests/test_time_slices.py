@@ -74,10 +74,6 @@ def test_a_late_launch_or_an_event_is_no_turn(late: str) -> None:
     for n, name in zip(range(TURNS * 4), cycle((GEMM, ADD, ADD)), strict=False):
         at = 500 * n + (n // 4) * 2_000
         called = at if late == "no launch" else 20 * n
-        waits = (
-            [call("cudaEventRecord", called, 2), call("cudaStreamWaitEvent", called + 3, 2)]
-            if late == "an event"
-            else []
-        )
-        loop.append([*waits, launched(name, called + 6, at + 20, 490, n + 1)])
+        waits = [call("cudaEventRecord", called, 2), call("cudaStreamWaitEvent", called + 3, 2)]
+        loop.append([waits if late == "an event" else [], launched(name, called + 6, at + 20, 490, n + 1)])
     assert slices(analysed(loop, annotation("a", 0, 1))) == 0

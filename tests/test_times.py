@@ -44,12 +44,7 @@ def test_digits_of_other_scripts_do_not_crash() -> None:
     assert ns("١٢", "1")[1] == 1_000
 
 
-@given(
-    st.lists(
-        st.decimals(min_value=-4_000_000_000_000_000, max_value=4_000_000_000_000_000, allow_nan=False, places=None),
-        max_size=20,
-    )
-)
+@given(st.lists(st.decimals(-(4 * 10**15), 4 * 10**15, allow_nan=False), max_size=20))
 def test_any_decimal_is_exact(values: list[Decimal]) -> None:
     texts = [format(value, "f") for value in values]
     assert ns(*texts) == [exact(text) for text in texts]
@@ -67,12 +62,10 @@ def test_floats_as_json_writes_them(value: float) -> None:
     assert ns(repr(value)) == [exact(repr(value))]
 
 
-@given(
-    st.lists(
-        st.one_of(st.none(), st.text(max_size=8), st.from_regex(r"\A[-+ ]?[0-9]{0,20}\.?[0-9]{0,6}(e[0-9]{1,3})?\Z")),
-        max_size=8,
-    )
-)
+NUMBER = r"\A[-+ ]?[0-9]{0,20}\.?[0-9]{0,6}(e[0-9]{1,3})?\Z"
+
+
+@given(st.lists(st.one_of(st.none(), st.text(max_size=8), st.from_regex(NUMBER)), max_size=8))
 def test_each_text_is_converted_by_itself(texts: list[str | None]) -> None:
     texts = [text if text is None or text.isascii() else None for text in texts]
     assert ns(*texts) == [ns(text)[0] for text in texts]

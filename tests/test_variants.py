@@ -47,13 +47,8 @@ def own_marks(events: Events) -> Events:
 
 def with_more(events: Events) -> Events:
     """Add a process that does nothing, metadata that says all again, and categories that nobody knows."""
-    inside = {
-        "ts": next(e["ts"] for e in events if e.get("cat") == "kernel"),
-        "dur": 3,
-        "pid": 99_999,
-        "tid": 1,
-        "args": {},
-    }
+    at = next(e["ts"] for e in events if e.get("cat") == "kernel")
+    inside = {"ts": at, "dur": 3, "pid": 99_999, "tid": 1, "args": {}}
     again = [event for event in events if event["ph"] == "M"]
     idle = {"ph": "X", "cat": "user_annotation", "name": "helper"} | inside
     return [*events, *again, idle, {"ph": "X", "cat": "something_new", "name": "x"} | inside]
@@ -68,9 +63,8 @@ def analysed(path: Path, change: Callable[[Events], Events]) -> Report:
     """Analyse the changed trace; times stay exact."""
     content = json.loads(document(path), parse_float=Decimal)
     content["traceEvents"] = change(content["traceEvents"])
-    return analyze(
-        json.dumps(content, default=lambda digits: f"@{digits}@").replace('"@', "").replace('@"', "").encode()
-    )
+    text = json.dumps(content, default=lambda digits: f"@{digits}@")
+    return analyze(text.replace('"@', "").replace('@"', "").encode())
 
 
 def lacking(category: str, *keys: str) -> Callable[[Events], Events]:

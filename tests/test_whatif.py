@@ -464,7 +464,6 @@ def test_output_goes_into_a_file_and_a_dash_is_standard_output(tmp_path: Path, m
 
 @pytest.mark.parametrize("name", CHANGE_PARTS)
 def test_a_part_of_a_change_can_be_asked_for(name: str) -> None:
-    """Check that `analyze whatif` can be asked for all that a fix of the catalogue asks the replay for."""
     used = {str(fix.replayed[PART_OPTION[name]]) for fix in fixes().values()
             if fix.replayed is not None and fix.replayed["name"] == name and PART_OPTION[name] in fix.replayed}  # fmt: skip
     assert used <= set(CHANGE_PARTS[name])
@@ -515,7 +514,6 @@ def test_workers_slow_the_loop_while_they_load(loads: int) -> None:
 
 
 def test_of_workers_that_there_are_already_more_are_estimated() -> None:
-    """Their number is not recorded: none is named."""
     content = PAIRS["prefetch, more workers"].before(1)
     auto, some = (ta.whatif(content, prefetch=workers) for workers in ("auto", 8))
     assert [change.label for change in auto.changes] == ["prefetched data, more workers"]

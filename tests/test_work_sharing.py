@@ -313,7 +313,6 @@ def program() -> None:
 
 
 def test_a_record_without_values_tells_no_more_than_one_with_them(tmp_path: Path) -> None:
-    """Check that FLOP and bytes without values are at most those with them, and equal unless marked as the least."""
     torch = pytest.importorskip("torch")
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profiler:
         program()

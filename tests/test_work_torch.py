@@ -203,7 +203,6 @@ def families() -> None:
 
 
 def test_arguments_stand_where_the_formulas_of_families_look(tmp_path: Path) -> None:
-    """Check that every call of an operator that has a formula has work, by what this PyTorch records."""
     known = {
         event["name"]: call_work(record_of(event)).work is not None
         for event in recorded(families, tmp_path / "trace.json")

@@ -75,7 +75,6 @@ def test_kinds_name_no_kernel(read: Callable[..., Trace]) -> None:
 
 
 def test_copies_of_both_exporters_give_the_same_report() -> None:
-    """Check that 55 pageable copies stay 55 pageable copies, whoever writes them."""
 
     def copies(named: bool) -> list[Any]:
         kinds = {"copy kind": "HtoD", "src kind": "pageable", "dst kind": "device"}
@@ -132,7 +131,6 @@ def test_saved_annotations_name_what_the_trace_does_not() -> None:
 
 
 def test_a_lane_is_no_stream(read: Callable[..., Trace]) -> None:
-    """Check that work of a graph that is drawn on another lane stays on the stream that it ran on."""
     rows = replayed({"stream": 900, "original_stream": 33}, {"stream": 7})
     assert read(*rows).device_events.get_column("stream").to_list() == [33, 7]
 
