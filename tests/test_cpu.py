@@ -261,6 +261,14 @@ def test_of_serving_steps_those_of_the_kind_with_most_time_are_judged() -> None:
     assert headline.startswith("Of the 4 decode steps of the main thread (400 us each)"), headline
 
 
+def test_the_main_thread_is_that_of_the_steps_not_of_a_loader_that_computes_more() -> None:
+    loads = [op("aten::stack", 500 * n, 490, tid=7) for n in range(8)]
+    own = analysed([step(n) for n in range(4)], loads, devices=[])
+    assert rows(own.tables["cpu_time"], "part", "time_ns") == rows(run().tables["cpu_time"], "part", "time_ns")
+    (others,) = (e.value for e in own.verdict.evidence if e.metric == "other_threads_ratio")
+    assert others == pytest.approx(0.98)
+
+
 def test_without_steps_the_whole_time_of_operators_counts() -> None:
     report = analysed(op("aten::mm", 0, 600), op("aten::relu", 700, 300), devices=[])
     assert rows(report.tables["cpu_time"], "part", "time_ns") == [

@@ -344,6 +344,21 @@ def test_numbered_marks_whose_name_says_so_are_steps(name: str) -> None:
     assert marks(layers(6, 1, name, fetch=False)) == [name.format(n) for n in range(6)]
 
 
+def test_marks_of_requests_that_are_served_at_once_are_no_steps() -> None:
+    """Most of the work is launched within the first thread's marks, but not by it."""
+
+    def served(later: int) -> list[object]:
+        return [
+            [annotation(f"request {n}", 400 * n + begin, 390, tid=tid), launch(400 * n + begin + 5, 5, 10 * n + tid, tid=tid), kernel(GEMM, 400 * n + begin + 20, 60, correlation=10 * n + tid)]
+            for n in range(5) for tid, begin in ((1, 0), (2, later))
+        ]  # fmt: skip
+
+    assert marks(served(110)) == []
+    assert marks(served(2_000)) == [], "neither thread's marks enclose most of the work"
+    alone = [event for event in served(110) if event[0]["tid"] == 1]  # type: ignore[index]
+    assert marks(alone) == [f"request {n}" for n in range(5)]
+
+
 def test_each_process_has_its_own_steps() -> None:
     here, there = (
         [[annotation("iteration", 200 * n + shift, 150, pid=pid, tid=pid), launch(200 * n + 10 + shift, 5, n + 1 + 50 * device, pid=pid, tid=pid),

@@ -79,7 +79,8 @@ def cpu_run(
 ) -> CpuRun | None:
     """Return the main thread's time; None for a trace with device work or without operators.
 
-    The main thread is the one whose outermost operators take most time.
+    The main thread is the one whose outermost operators take most time, of those with marks of steps if any has some: a
+    thread that loads data may compute for longer than the loop that it loads for.
     """
     events = context.events
     is_generated = pl.col("name").str.contains(_GENERATED)
@@ -88,8 +89,9 @@ def cpu_run(
     outer = events.filter(is_operator & around.is_null())
     if activities.height or outer.is_empty():
         return None
-    by_thread = outer.group_by("thread_id").agg(pl.col("duration_ns").sum()).sort("duration_ns", "thread_id")
-    main = by_thread.item(-1, "thread_id")
+    is_marked = pl.col("thread_id").is_in(host_steps.marks.get_column("thread_id").implode())
+    by_thread = outer.group_by("thread_id").agg(is_marked.first().alias("marked"), pl.col("duration_ns").sum())
+    main = by_thread.sort("marked", "duration_ns", "thread_id").item(-1, "thread_id")
     own = events.filter(pl.col("thread_id") == main)
     whole, steady = _windows(own, host_steps.marks, outer.filter(pl.col("thread_id") == main))
     spans = steady.drop("step_kind") if steady.height else whole

@@ -54,6 +54,7 @@ _LONGEST_TURN = 12
 
 _MARKS = {
     "process_id": pl.Int32(),
+    "thread_id": pl.Int32(),
     "index": pl.Int64(),
     "name": pl.String(),
     "host_start_ns": pl.Int64(),
@@ -68,7 +69,7 @@ OF_VERDICTS = (
 
 
 class HostSteps(NamedTuple):
-    """The steps on the host in order (process_id, index, name, host_start_ns, host_end_ns), and their kind of mark."""
+    """The steps on the host in order (process_id, thread_id, index, name, host_start_ns, host_end_ns), and their kind of mark."""
 
     marks: pl.DataFrame
     source: str | None
@@ -324,13 +325,20 @@ def _likeness(counts: pl.DataFrame, names: pl.DataFrame, length: int) -> pl.Data
 def _best(marks: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
     """Return each process's marks of the source and thread that enclose most launches, with ``index``.
 
-    Sources whose marks overlap are ignored. Of several that enclose enough launches, the rarest is used; of equally
+    Sources whose marks overlap are ignored, on several threads too: of requests that are served at once, no mark tells
+    which work is its own. Of several that enclose enough launches, the rarest is used; of equally
     rare ones, the one that encloses most, then the one that begins first. Of labels that count on in the numbers of
     others (``epoch 0``, ``epoch 0 step 1``), the longest is used: its loop is the innermost.
     """
     key = _TRACK
-    overlaps = (pl.col("host_start_ns") < pl.col("host_end_ns").cum_max().shift(1)).fill_null(False).any().over(key)
-    grouped = marks.filter(~overlaps).with_columns(pl.int_range(pl.len(), dtype=pl.Int64).over(key).alias("index"))
+    of_source = ["process_id", "source"]
+    reached = pl.col("host_end_ns").cum_max().shift(1).over(of_source)
+    overlaps = (pl.col("host_start_ns") < reached).fill_null(False).any().over(of_source)
+    grouped = (
+        marks.sort("process_id", "host_start_ns", maintain_order=True)
+        .filter(~overlaps)
+        .with_columns(pl.int_range(pl.len(), dtype=pl.Int64).over(key).alias("index"))
+    )
     if grouped.is_empty() or launched.is_empty():
         return grouped.clear()
     before = _so_far(launched)
