@@ -220,7 +220,9 @@ def test_facts_have_names_for_people() -> None:
     names = ("duration_ns", "busy_ratio", "achieved_flop_per_s", "flop")
     assert [label_of(name) for name in names] == ["duration", "busy ratio", "achieved FLOP/s", "FLOP"]
     answer = Explanation("gap:1", "A gap", ("It idled.",), {"duration_ns": 5_000}, next="analyze t.json")
-    assert str(answer) == "gap:1  A gap\n  It idled.\n\n  duration  5 us\n\nNext  analyze t.json"
+    assert (
+        str(answer) == "gap:1 A gap\n\nExplanation\n  It idled.\n\nFigures\n  duration  5 us\n\nNext\n  analyze t.json"
+    )
 
 
 @pytest.mark.slow

@@ -13,16 +13,8 @@ from trace_analyzer.vocabulary import label
 
 MOST_BYTES = 2_000
 _LONGEST = 240  # characters of a line, so that no name in a trace displaces the other lines
-_TOP_ADVICE, _TOP_PARTS, _TOP_CHECKS, _TOP_GAPS, _TOP_KERNELS, _TOP_OPERATORS, _TOP_MEMORY, _TOP_LINES = (
-    4,
-    6,
-    4,
-    2,
-    3,
-    5,
-    1,
-    6,
-)
+_TOP_ADVICE, _TOP_PARTS, _TOP_CHECKS, _TOP_GAPS = 4, 6, 4, 2
+_TOP_KERNELS, _TOP_OPERATORS, _TOP_MEMORY, _TOP_LINES = 3, 5, 1, 6
 
 
 def agent_text(report: Report, more: str = "") -> str:

@@ -114,23 +114,23 @@ def unknown(report: Report, asked: str) -> UsageError:
     """Return the error for an unknown id, with the most similar known ids."""
     kind = asked.partition(":")[0]
     asked = asked if len(asked) <= _LONGEST else asked[:_LONGEST] + "..."
-    if kind == "gap":
-        gaps = report.tables["gaps"]
-        longest = gaps.sort("duration_ns", "gap_id", descending=[True, False]).get_column("gap_id").head(1).to_list()
-        there = f"gap:0 to gap:{gaps.height - 1}; the longest is gap:{longest[0]}" if longest else "no gaps"
-        return UsageError(f"no {asked!r} in this trace: there are {there}")
-    if kind == "memory":
-        held = report.tables["memory"].height
-        there = f"memory:0 to memory:{held - 1}" if held else "no memory events (profile_memory=True records them)"
+    if kind in ("gap", "memory"):
+        rows = report.tables["gaps" if kind == "gap" else kind]
+        there = f"{kind}:0 to {kind}:{rows.height - 1}"
+        if rows.is_empty():
+            there = "no gaps" if kind == "gap" else "no memory events (profile_memory=True records them)"
+        elif kind == "gap":
+            longest = rows.sort("duration_ns", "gap_id", descending=[True, False]).item(0, "gap_id")
+            there += f"; the longest is gap:{longest}"
         return UsageError(f"no {asked!r} in this trace: there are {there}")
     if kind == "kernel":
         return _unknown_kernel(report, asked)
-    ids = {
-        "advice": [f"advice:{item.id}" for item in report.advice],
-        "check": [check_id(report, check) for check in report.trust],
-        "step": [step_id(report, step) for step in report.steps],
-    }
-    known = ids.get(kind) or ["verdict", *ids["advice"], *ids["step"], *ids["check"]]
+    ids = [
+        *(f"advice:{item.id}" for item in report.advice),
+        *(step_id(report, step) for step in report.steps),
+        *(check_id(report, check) for check in report.trust),
+    ]
+    known = [name for name in ids if name.startswith(f"{kind}:")] or ["verdict", *ids]
     if kind not in KINDS and ":" in asked:
         return UsageError(f"no {asked!r}, as ids begin with {', '.join(KINDS)}{did_you_mean(kind.lower(), KINDS)}")
     near = get_close_matches(asked, known, n=_NEAR, cutoff=0.5) or known[:_NEAR]
