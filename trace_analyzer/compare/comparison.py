@@ -271,21 +271,6 @@ def category_times(result: Comparison) -> dict[tuple[str, str], int]:
     return dict(sums)
 
 
-@dataclass
-class _Frame:
-    """A frame of the flame graph: time per step of both sides, and its children."""
-
-    name: str
-    before_ns: float = 0.0
-    after_ns: float = 0.0
-    children: dict[str, "_Frame"] = field(default_factory=dict)
-
-    @property
-    def width_ns(self) -> float:
-        """Return the larger time of both sides, including children, so that removed work is visible too."""
-        return max(self.before_ns, self.after_ns, sum(child.width_ns for child in self.children.values()))
-
-
 @dataclass(frozen=True)
 class FlameRow:
     """A drawn frame: its position, width and level, and the time per step of both sides, in ns."""
@@ -307,37 +292,37 @@ class FlameRow:
 
 
 def flame_rows(result: Comparison) -> list[FlameRow]:
-    """Return the frames of the differential flame graph, the step first; each has the width of the larger side."""
+    """Return the frames of the differential flame graph, the step first.
+
+    Each has the width of the larger side, including its children, so that removed work is visible too.
+    """
     before, after = result.both
-    root = _tree(result.matches, before.steps, after.steps)
-    return list(_rows(root, 0.0, 0, _LEAST_SHARE * root.width_ns))
-
-
-def _tree(table: pl.DataFrame, before_steps: int, after_steps: int) -> _Frame:
-    root = _Frame("step")
-    rows = table.select(
+    table = result.matches.select(
         "kind", "category", "module", pl.coalesce("operator", "outer_operator", "kernel", "category").alias("operator"),
-        (pl.col("before_total_ns") / before_steps).alias("before"), (pl.col("after_total_ns") / after_steps).alias("after"),
+        (pl.col("before_total_ns") / before.steps).alias("before"), (pl.col("after_total_ns") / after.steps).alias("after"),
     )  # fmt: skip
-    for kind, category, module, operator, before, after in rows.iter_rows():
+    sums: dict[tuple[str, ...], tuple[float, float]] = {("step",): (0.0, 0.0)}
+    children: dict[tuple[str, ...], dict[tuple[str, ...], None]] = {}
+    for kind, category, module, operator, one, other in table.iter_rows():
         own = line_label(category) if kind == "idle" or operator == category else operator
-        path = [_KINDS[kind], own] if kind == "idle" else [_KINDS[kind], *(module or "").split("/"), own]
-        frame = root
-        frame.before_ns, frame.after_ns = frame.before_ns + before, frame.after_ns + after
-        for name in [part for part in path if part][: _DEPTH - 1]:
-            frame = frame.children.setdefault(name, _Frame(name))
-            frame.before_ns, frame.after_ns = frame.before_ns + before, frame.after_ns + after
-    return root
+        modules = [] if kind == "idle" else (module or "").split("/")
+        path = ("step", *[part for part in (_KINDS[kind], *modules, own) if part][: _DEPTH - 1])
+        for depth in range(1, len(path) + 1):
+            earlier = sums.get(path[:depth], (0.0, 0.0))
+            sums[path[:depth]] = earlier[0] + one, earlier[1] + other
+            children.setdefault(path[: depth - 1], {})[path[:depth]] = None
+    widths: dict[tuple[str, ...], float] = {}
+    for path in sorted(sums, key=len, reverse=True):
+        widths[path] = max(*sums[path], sum(widths[child] for child in children.get(path, ())))
 
+    def rows(path: tuple[str, ...], start_ns: float) -> Iterator[FlameRow]:
+        if widths[path] >= _LEAST_SHARE * widths["step",]:
+            yield FlameRow(path[-1], len(path) - 1, start_ns, widths[path], *sums[path])
+            for child in sorted(children.get(path, ()), key=lambda item: (-widths[item], item[-1])):
+                yield from rows(child, start_ns)
+                start_ns += widths[child]
 
-def _rows(frame: _Frame, start_ns: float, depth: int, least_ns: float) -> Iterator[FlameRow]:
-    width = frame.width_ns
-    if width < least_ns:
-        return
-    yield FlameRow(frame.name, depth, start_ns, width, frame.before_ns, frame.after_ns)
-    for child in sorted(frame.children.values(), key=lambda item: (-item.width_ns, item.name)):
-        yield from _rows(child, start_ns, depth + 1, least_ns)
-        start_ns += child.width_ns
+    return list(rows(("step",), 0.0))
 
 
 def scale_ends(rows: Sequence[WaterfallRow]) -> tuple[float, float]:

@@ -269,47 +269,34 @@ def _tested(frame: pl.DataFrame, before: Profile, after: Profile, floor: float) 
 def _waterfalls(
     table: pl.DataFrame, before: Profile, after: Profile, floor: float
 ) -> dict[str, tuple[comparison.Bar, ...]]:
-    """Sum the difference by cause, group, bucket, operator and module; each sums to the total difference."""
-    is_idle = pl.col("kind") == "idle"
-    work_kind = pl.col("kind").replace({"kernel": "kernels", "copy": "copies"})
+    """Sum the difference by cause, group, bucket, operator and module, each to the total; largest difference first."""
+    is_idle, kind = pl.col("kind") == "idle", pl.col("kind")
+    work_kind = kind.replace({"kernel": "kernels", "copy": "copies"})
+    of_work = pl.when(is_idle).then("kind").otherwise(pl.lit("work"))
+    operator = pl.coalesce("operator", "outer_operator", "category")
     names = {
-        "cause": pl.when(is_idle).then("category").otherwise(work_kind),
-        "group": pl.when(pl.col("kind") == "kernel").then(pl.coalesce("group", "category")).otherwise("category"),
-        "bucket": pl.col("category"),
-        "operator": pl.when(is_idle)
-        .then(pl.lit("idle"))
-        .otherwise(pl.coalesce("operator", "outer_operator", "category")),
-        "module": pl.when(is_idle).then(pl.lit("idle")).otherwise(pl.col("module").fill_null("outside of modules")),
+        "cause": (pl.when(is_idle).then("category").otherwise(work_kind), kind),
+        "group": (pl.when(kind == "kernel").then(pl.coalesce("group", "category")).otherwise("category"), kind),
+        "bucket": (pl.col("category"), kind),
+        "operator": (pl.when(is_idle).then(kind).otherwise(operator), of_work),
+        "module": (pl.when(is_idle).then(kind).otherwise(pl.col("module").fill_null("outside of modules")), of_work),
     }
-    queries = [
-        _bars(table.lazy(), name, before.steps, after.steps, keeps_kinds=by in ("cause", "group", "bucket"))
-        for by, name in names.items()
-    ]
-    frames = pl.collect_all(queries)
-    return {
-        by: tuple(comparison.Bar(**row) for row in _tested(frame, before, after, floor))
-        for by, frame in zip(names, frames, strict=True)
-    }
-
-
-def _bars(
-    table: pl.LazyFrame, name: pl.Expr, before_steps: int, after_steps: int, *, keeps_kinds: bool
-) -> pl.LazyFrame:
-    """Return the query for the columns of `Bar`, largest difference first."""
-    is_idle = pl.col("kind") == "idle"
-    kind = pl.when(is_idle | keeps_kinds).then("kind").otherwise(pl.lit("work")).alias("kind")
-    return (
-        table.group_by(name.alias("name"), kind, maintain_order=True)
-        .agg(pl.col(*_SUMS).sum(), pl.col("before_rows", "after_rows").list.explode())
-        .sort(pl.col("difference_ns").abs(), "name", "kind", descending=[True, False, False])
-        .select(
-            "name",
-            "kind",
-            (pl.col("before_total_ns") / before_steps).alias("before_ns"),
-            (pl.col("after_total_ns") / after_steps).alias("after_ns"),
-            pl.col(*_SUMS[2:], "before_rows", "after_rows"),
+    bars = {}
+    for by, (name, kind_of) in names.items():
+        frame = (
+            table.group_by(name.alias("name"), kind_of.alias("kind"), maintain_order=True)
+            .agg(pl.col(_SUMS).sum(), pl.col("before_rows", "after_rows").list.explode())
+            .sort(pl.col("difference_ns").abs(), "name", "kind", descending=[True, False, False])
+            .select(
+                "name",
+                "kind",
+                (pl.col("before_total_ns") / before.steps).alias("before_ns"),
+                (pl.col("after_total_ns") / after.steps).alias("after_ns"),
+                pl.col(*_SUMS[2:], "before_rows", "after_rows"),
+            )
         )
-    )
+        bars[by] = tuple(comparison.Bar(**row) for row in _tested(frame, before, after, floor))
+    return bars
 
 
 def split(

@@ -3,7 +3,7 @@ intervals to draw."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 import polars as pl
 
@@ -57,15 +57,14 @@ class Promise:
     predicted_interval: tuple[float, float] | None = None
 
 
-def promise(item: tuple[str, str, float, str], predicted: tuple[float, float, float, float] | None) -> Promise:
-    """Return a promise from (id, title, bound in ns per step, how).
-
-    ``predicted`` is step, low, high and now of the replay, in ns.
-    """
-    if predicted is None or predicted[3] <= 0:
+def promise(advice: Mapping[str, Any], steps: int) -> Promise:
+    """Return the promise of an advice from its fields, as the JSON of a report has them; its window has ``steps``."""
+    item = advice["id"], advice["title"], advice["saves_ns_at_most"] / steps, advice["how_bound"]
+    predicted = advice.get("predicted")
+    if predicted is None or predicted["now_ns"] <= 0:
         return Promise(*item)
-    step, low, high, now = predicted
-    return Promise(*item, step / now, (low / now, high / now))
+    step, low, high = (float(predicted[name]) / predicted["now_ns"] for name in ("step_ns", "low_ns", "high_ns"))
+    return Promise(*item, step, (low, high))
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,12 @@
 """Judge whether two sides did the same work, or ran the same program with other inputs, and which advice was applied."""
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import count, product
+from string import ascii_uppercase
 from typing import Annotated, Literal
 
 import numpy as np
@@ -145,10 +147,7 @@ def likeness(before: Profile, after: Profile) -> Likeness:
     kernels = [_kernels(side).select("operator", "category", "module", "count") for side in (before, after)]
     in_modules = [side.drop_nulls("module") for side in kernels]
     names = [
-        side.called_rows.select(pl.coalesce("operator", "kernel").alias("name"), "kind", "count").filter(
-            pl.col("kind") != "idle"
-        )
-        for side in (before, after)
+        _kernels(side).select(pl.coalesce("operator", "kernel").alias("name"), "count") for side in (before, after)
     ]
     counts = _sums(names, ["name"], "count")[1] * np.array([after.steps, before.steps])
     has_modules = all(not side.is_empty() for side in in_modules)
@@ -259,12 +258,10 @@ def roles(work: pl.DataFrame) -> dict[int, str]:
     keys = hashed.group_by("rank").agg(pl.col("call").bitwise_xor().alias("mixed"), pl.len(), pl.col("call").sum())
     codes = keys.with_columns(pl.struct("mixed", "len", "call").rank("dense").alias("role")).select("rank", "role")
     assigned = dict(codes.sort("rank").iter_rows())
-    sizes = {role: sum(1 for other in assigned.values() if other == role) for role in set(assigned.values())}
-    shared = {
-        role: next(rank for rank in assigned if assigned[rank] == role) for role, size in sizes.items() if size > 1
-    }
+    sizes = Counter(assigned.values())
+    shared = [next(rank for rank in assigned if assigned[rank] == role) for role, size in sizes.items() if size > 1]
     merged = dict(assigned)
-    examples = list(shared.values()) or [min(assigned, default=0)]
+    examples = shared or [min(assigned, default=0)]
     for rank, role in assigned.items():
         if sizes[role] == 1 and rank not in examples:
             near = _nearest(calls.filter(pl.col("rank") == rank), calls.filter(pl.col("rank").is_in(examples)))
@@ -272,9 +269,8 @@ def roles(work: pl.DataFrame) -> dict[int, str]:
                 merged[rank] = merged[near]
             elif not shared:
                 examples.append(rank)
-    names: dict[int, str] = {}
-    for role in merged.values():
-        names.setdefault(role, _letters(len(names)))
+    letters = ("".join(name) for length in count(1) for name in product(ascii_uppercase, repeat=length))
+    names = defaultdict[int, str](lambda: next(letters))
     return {rank: names[role] for rank, role in merged.items()}
 
 
@@ -292,16 +288,6 @@ def _nearest(calls: pl.DataFrame, examples: pl.DataFrame) -> int | None:
     )
     best = scores.filter(pl.col("score") >= ALIKE).sort("score", "rank", descending=[True, False])
     return int(best.get_column("rank")[0]) if best.height else None
-
-
-def _letters(number: int) -> str:
-    """Return A, B, ..., Z, AA, AB, ... for 0, 1, ..."""
-    letters = ""
-    number += 1
-    while number:
-        number, place = divmod(number - 1, 26)
-        letters = chr(ord("A") + place) + letters
-    return letters
 
 
 _LAUNCH = shortened_by("cuda-graphs")

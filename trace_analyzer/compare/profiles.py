@@ -424,12 +424,7 @@ def _facts(report: Report, device: int | None, work: pl.DataFrame, steps: pl.Dat
         shares=_shares(kernels),
         versions=report.trace.versions,
         advice=tuple(
-            promise(
-                (item.id, item.title, item.saves_ns_at_most / step_count, item.how_bound),
-                None
-                if item.predicted is None
-                else (item.predicted.step_ns, item.predicted.low_ns, item.predicted.high_ns, item.predicted.now_ns),
-            )
+            promise(vars(item) | {"predicted": item.predicted and vars(item.predicted)}, step_count)
             for item in report.advice
         ),
         attention=tuple(sorted({name for text in fusions.get_column("operators") for name in text.split(">") if name})),

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Annotated, Any, Literal
 
 import polars as pl
@@ -362,18 +362,16 @@ def _proof(points: Sequence[Point]) -> str | None:
 
     In that range, idle time decreases as busy time grows.
     """
-    best = None
-    for i, one in enumerate(points):
-        for other in points[i + 1 :]:
-            factor = other.batch / one.batch
-            risen, fallen = other.busy_ns - one.busy_ns, one.idle_ns - other.idle_ns
-            if factor < 1.5 or risen <= 0 or math.log(other.step_ns / one.step_ns) / math.log(factor) >= FLAT:
-                continue
-            if fallen >= risen / 2 and (best is None or factor > best[0]):
-                best = (factor, one, other)
-    if best is None:
+    proven = [
+        (factor, one, other)
+        for one, other in combinations(points, 2)
+        for factor, risen in [(other.batch / one.batch, other.busy_ns - one.busy_ns)]
+        if factor >= 1.5 and risen > 0 and one.idle_ns - other.idle_ns >= risen / 2
+        if math.log(other.step_ns / one.step_ns) / math.log(factor) < FLAT
+    ]
+    if not proven:
         return None
-    factor, one, other = best
+    factor, one, other = max(proven, key=lambda item: item[0])
     return (
         f"Overhead is proven between batch {one.batch} and {other.batch}: {number(factor)} times the work, the step takes"
         f" {other.step_ns / one.step_ns:.2f} times as long and the device works {other.busy_ns / one.busy_ns:.2f} times as long; idle time falls by"

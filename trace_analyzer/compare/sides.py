@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import polars as pl
 
 from trace_analyzer.analyses.roofline import known_sum
-from trace_analyzer.compare.facts import Facts, Promise, RecordedSteps, promise
+from trace_analyzer.compare.facts import Facts, RecordedSteps, promise
 from trace_analyzer.compare.judgement import roles
 from trace_analyzer.compare.profiles import CALLS, DEVICE_SEPARATOR, KINDS, ROWS, UNITS, Profile, profile_of
 from trace_analyzer.errors import InputError, UsageError
@@ -32,18 +32,12 @@ VERSION, _READ = 4, (1, 2, 3, 4)
 _FRAMES: Mapping[str, Mapping[str, pl.DataType]] = {"calls": CALLS, "rows": ROWS, "units": UNITS}
 
 
-_KNOWN: Mapping[str, tuple[str, ...]] = {
-    "calls": ("call", "count", "first"),
-    "rows": ("row", "kind", "category", "count", "total_ns", "roof_ns", "known_ns", "blocks"),
-    "units": ("row", "unit", "total_ns"),
+_OPEN: Mapping[str, tuple[str, ...]] = {
+    "calls": ("phase", "module", "operator", "outer_operator", "shapes", "outer_shapes", "flop"),
+    "rows": ("call", "group", "part", "kernel"),
+    "units": (),
 }
-"""Columns of the frames without nulls."""
-_NUMBERS: Mapping[str, tuple[str, ...]] = {
-    "calls": ("count", "flop"),
-    "rows": ("count", "total_ns", "roof_ns", "known_ns", "blocks"),
-    "units": ("total_ns",),
-}
-"""Columns of the frames with finite, non-negative numbers."""
+"""Columns of the frames that may have nulls."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,19 +64,19 @@ def baseline_json(profile: Profile) -> str:
         "unit_of_work": profile.unit_of_work,
         "recordings": [dataclasses.asdict(recording) for recording in profile.recordings],
         "facts": dataclasses.asdict(profile.facts),
-        "frames": {name: columns_of(getattr(profile, name)) for name in _FRAMES},
     }
-    head = {key: value for key, value in document.items() if key != "frames"}
-    lines = [f"{json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in head.items()]
-    frames = [
-        f"{json.dumps(name)}: {{\n"
-        + ",\n".join(f"  {json.dumps(c)}: {json.dumps(v)}" for c, v in columns.items())
-        + "\n}"
-        if columns is not None
-        else f"{json.dumps(name)}: null"
-        for name, columns in document["frames"].items()  # type: ignore[attr-defined]
-    ]
-    return "{\n" + ",\n".join([*lines, '"frames": {\n' + ",\n".join(frames) + "\n}"]) + "\n}\n"
+    texts = {key: json.dumps(value, allow_nan=False) for key, value in document.items()}
+    frames = {name: columns_of(getattr(profile, name)) for name in _FRAMES}
+    lines = {
+        name: "null" if columns is None else _lines({c: json.dumps(v) for c, v in columns.items()}, "  ")
+        for name, columns in frames.items()
+    }
+    return _lines({**texts, "frames": _lines(lines)}) + "\n"
+
+
+def _lines(entries: Mapping[str, str], indent: str = "") -> str:
+    """Write an object whose values are JSON, an entry a line."""
+    return "{\n" + ",\n".join(f"{indent}{json.dumps(key)}: {value}" for key, value in entries.items()) + "\n}"
 
 
 def columns_of(frame: pl.DataFrame | None) -> dict[str, list[Any]] | None:
@@ -145,13 +139,11 @@ def _frame(name: str, columns: Mapping[str, Any] | None) -> Any:
     if columns is None:
         raise TypeError(f"{name} is missing")
     frame = frame_of(columns, _FRAMES[name])
-    for column in _KNOWN[name]:
-        if frame.get_column(column).null_count():
-            raise ValueError(f"{column} is missing in a row of {name}")
-    for column in _NUMBERS[name]:
-        values = frame.get_column(column).drop_nulls()
-        if not (values.is_finite() & (values >= 0)).all():
-            raise ValueError(f"{column} of {name} has what is no number of 0 or more")
+    for column in frame:
+        if column.has_nulls() and column.name not in _OPEN[name]:
+            raise ValueError(f"{column.name} is missing in a row of {name}")
+        if column.dtype.is_numeric() and not (column.is_finite() & (column >= 0)).all():
+            raise ValueError(f"{column.name} of {name} has what is no number of 0 or more")
     if name == "rows" and not frame.get_column("kind").is_in(KINDS).all():
         raise ValueError("a row is of no known kind")
     return frame
@@ -312,6 +304,9 @@ def _parts_profile(path: Path, document: Mapping[str, Any]) -> Profile:
     total = sum(parts.values())
     steps = [s for s in document["steps"] if s["index"] in window["steps"] and s["device"] == verdict["device"]]
     _check_times(document)
+    for advice in document["advice"]:
+        for name in _PREDICTED if advice.get("predicted") else ():
+            _check_time(f"advice.predicted.{name}", advice["predicted"][name], (int, float))
     lengths = tuple(s["duration_ns"] for s in steps)
     if parts and steps and sum(lengths) != total:
         raise ValueError("the parts of the verdict's window do not sum to its steps")
@@ -340,7 +335,7 @@ def _parts_profile(path: Path, document: Mapping[str, Any]) -> Profile:
                 "headline": verdict["headline"],
                 "withheld": withheld.get("partition") or (None if parts else verdict["headline"]),
                 "causes_withheld": "idle_causes" in withheld,
-                "advice": plain(tuple(_promise(a, count) for a in document["advice"])),
+                "advice": plain(tuple(promise(a, count) for a in document["advice"])),
                 "versions": document["trace"].get("versions", {}),
             },
         ),
@@ -368,16 +363,6 @@ def _check_times(value: object, place: str = "") -> None:
 def _check_time(place: str, ns: object, kinds: tuple[type, ...] = (int,)) -> None:
     if not isinstance(ns, kinds) or isinstance(ns, bool) or not 0 <= ns <= _LONGEST_NS:  # type: ignore[operator]
         raise ValueError(f"{place} has {ns!r}, which is no time in ns")
-
-
-def _promise(advice: Mapping[str, Any], steps: int) -> Promise:
-    predicted: Any = advice.get("predicted")
-    for name in _PREDICTED if predicted else ():
-        _check_time(f"advice.predicted.{name}", predicted[name], (int, float))
-    return promise(
-        (advice["id"], advice["title"], advice["saves_ns_at_most"] / steps, advice["how_bound"]),
-        None if predicted is None else tuple(float(predicted[name]) for name in _PREDICTED),  # type: ignore[arg-type]
-    )
 
 
 def in_parts(profile: Profile) -> Profile:
