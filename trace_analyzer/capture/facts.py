@@ -103,11 +103,12 @@ def rank() -> int | None:
     """Return this process's rank in its job; None when it is alone."""
     import torch
 
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank() if distributed.get_world_size() > 1 else None
-    number, ranks = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
-    return int(number) if number.isdecimal() and ranks.isdecimal() and int(ranks) > 1 else None
+    if world_size() < 2:
+        return None
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return int(torch.distributed.get_rank())
+    number = os.environ.get("RANK", "")
+    return int(number) if number.isdecimal() else None
 
 
 Undo = Callable[[], None]
@@ -121,17 +122,13 @@ def other_profilers(own: Callable[[object], bool], meet: Callable[[], None]) -> 
     """
     from torch.autograd.profiler import profile
 
-    def wrap(start: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def begins(profiler: Any) -> Any:
-            if not own(profiler):
-                meet()
-            return start(profiler)
-
-        return begins
+    def begins(profiler: object) -> None:
+        if not own(profiler):
+            meet()
 
     undo = contextlib.ExitStack()
     for name in ("_prepare_trace", "_start_trace"):
-        undo.callback(_wrapped(profile, name, wrap))
+        undo.callback(_watched(profile, name, before=begins))
     return undo.close
 
 
@@ -145,24 +142,8 @@ def follow_profilers() -> None:
     """
     from torch.autograd.profiler import profile
 
-    def preparing(prepare: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def prepares(profiler: Any) -> Any:
-            _prepared.add(profiler)
-            return prepare(profiler)
-
-        return prepares
-
-    def ending(end: Callable[..., Any]) -> Callable[..., Any]:
-        def ends(profiler: Any, *why: Any) -> Any:
-            try:
-                return end(profiler, *why)
-            finally:
-                _prepared.discard(profiler)
-
-        return ends
-
-    _wrapped(profile, "_prepare_trace", preparing)
-    _wrapped(profile, "__exit__", ending)
+    _watched(profile, "_prepare_trace", before=_prepared.add)
+    _watched(profile, "__exit__", after=_prepared.discard)
 
 
 def profiler_at_work() -> bool:
@@ -204,19 +185,14 @@ def time_unrecorded_steps() -> None:
     """Make `UnrecordedSteps` work in this process: wrap ``torch.profiler.profile.step``, once."""
     from torch.profiler import ProfilerAction, profile, schedule
 
-    def wrap(step: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def steps(profiler: Any) -> Any:
-            result = step(profiler)
-            timed = getattr(profiler.on_trace_ready, "unrecorded", None)
-            # Another schedule, such as Lightning's, may count its calls: asking it for later steps would change it.
-            if timed is not None and getattr(profiler.schedule, "__module__", None) == schedule.__module__:
-                _asked(lambda: timed.stepped(profiler.step_num, profiler.schedule, ProfilerAction.NONE))
-            return result
-
-        return steps
+    def stepped(profiler: Any) -> None:
+        timed = getattr(profiler.on_trace_ready, "unrecorded", None)
+        # Another schedule, such as Lightning's, may count its calls: asking it for later steps would change it.
+        if timed is not None and getattr(profiler.schedule, "__module__", None) == schedule.__module__:
+            _asked(lambda: timed.stepped(profiler.step_num, profiler.schedule, ProfilerAction.NONE))
 
     if not _timing:
-        _timing.append(_wrapped(profile, "step", wrap))
+        _timing.append(_watched(profile, "step", after=stepped))
 
 
 _timing: list[Undo] = []
@@ -229,16 +205,11 @@ def autocast(note: Callable[[str], None]) -> Undo:
     """
     from torch.amp.autocast_mode import autocast as region_type
 
-    def wrap(enter: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def enters(region: Any) -> Any:
-            entered = enter(region)
-            if dtype := autocast_dtype_on(getattr(region, "device", "")):
-                note(dtype)
-            return entered
+    def entered(region: object) -> None:
+        if dtype := autocast_dtype_on(getattr(region, "device", "")):
+            note(dtype)
 
-        return enters
-
-    return _wrapped(region_type, "__enter__", wrap)
+    return _watched(region_type, "__enter__", after=entered)
 
 
 def autocast_dtype_on(*kinds: str) -> str | None:
@@ -252,15 +223,22 @@ def autocast_dtype_on(*kinds: str) -> str | None:
     return str(on[0]).removeprefix("torch.") if on else None
 
 
-def _wrapped(owner: type, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Undo:
-    """Wrap a method; return a function that restores it, unless it was wrapped again."""
+def _watched(
+    owner: type, name: str, *, before: Callable[[Any], None] | None = None, after: Callable[[Any], None] | None = None
+) -> Undo:
+    """Call functions with the object before and after its method; return one that ends this."""
     original = getattr(owner, name)
-    wrapper = wrap(original)
     over = threading.Event()
 
     @functools.wraps(original)
     def method(self: Any, *arguments: Any) -> Any:
-        return (original if over.is_set() else wrapper)(self, *arguments)
+        if before and not over.is_set():
+            before(self)
+        try:
+            return original(self, *arguments)
+        finally:
+            if after and not over.is_set():
+                after(self)
 
     def undo() -> None:
         over.set()
