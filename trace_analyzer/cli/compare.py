@@ -71,14 +71,11 @@ _results = result_options(
 _reading = analysis_options("device", "gpu", "capture", "export")
 
 
-def _two_counts(_context: Any, _option: Any, text: str | None) -> tuple[int, int] | None:
+def _two_counts(text: str) -> tuple[int, ...]:
     """Parse ``N,M``."""
-    if text is None:
-        return None
-    numbers = [int(part) for part in text.split(",") if part.strip().isdecimal() and len(part) < 10]
-    if len(numbers) != 2 or len(text.split(",")) != 2 or not all(numbers):
+    if not re.fullmatch(r"\s*0*[1-9]\d{0,8}\s*,\s*0*[1-9]\d{0,8}\s*", text, re.ASCII):
         raise click.BadParameter(f"{text!r} is no pair of counts such as 10,12")
-    return numbers[0], numbers[1]
+    return tuple(map(int, text.split(",")))
 
 
 @verb()
@@ -89,7 +86,7 @@ def _two_counts(_context: Any, _option: Any, text: str | None) -> tuple[int, int
 @click.option("--whole", is_flag=True, help="Compare whole recordings instead of steps.")
 @click.option(
     "--units",
-    callback=_two_counts,
+    type=_two_counts,
     metavar="N,M",
     help="Units of work that the recordings of each side hold, as whole.",
 )

@@ -108,12 +108,16 @@ def same_file(one: Path, other: Path) -> bool:
 
 def say(text: str) -> None:
     """Write the text to standard output; a reader that closes early (``| head``) is no failure."""
+    _write(text, sys.stdout)
+
+
+def _write(text: str, stream: TextIO) -> None:
     try:
-        sys.stdout.write(_encodable(text, sys.stdout))
-        sys.stdout.flush()
+        stream.write(_encodable(text, stream))
+        stream.flush()
     except BrokenPipeError:
-        # Python flushes standard output again at exit, which would fail: redirect that flush to the null device.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Python flushes the stream again at exit, which would fail: redirect that flush to the null device.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def is_standard_output(output: str | None) -> bool:
@@ -145,10 +149,7 @@ def page_asked_for(page: str | None, output: str | None, form: str, option: str)
 
 def complain(message: str) -> None:
     """Write one line to standard error, after the command's name."""
-    try:
-        print(_encodable(f"analyze: {units.visible(message)}", sys.stderr), file=sys.stderr, flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+    _write(f"analyze: {units.visible(message)}\n", sys.stderr)
 
 
 def _encodable(text: str, stream: TextIO) -> str:

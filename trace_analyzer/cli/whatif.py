@@ -1,11 +1,11 @@
 """Implement the verbs about one recording other than `report`: `explain`, `whatif`, `export` and `memory`."""
 
 import glob
-import math
 import re
 import shutil
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
@@ -66,34 +66,18 @@ REFUSED = 3
 """Exit code where the trace does not determine the effect of a change."""
 
 
-class _Speedup(click.ParamType[tuple[str, float]]):
+def _speedup(text: str) -> tuple[str, float]:
     """Parse ``NAME=K``: a part of the program and its speed-up factor."""
-
-    name = "NAME=K"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
-        """Return name and factor."""
-        if isinstance(value, tuple):
-            return value
-        target, _, number = str(value).rpartition("=")
-        try:
-            factor = float(number)
-        except ValueError:
-            factor = math.nan
-        if not target or not factor > 0:
-            self.fail(f"{value!r} is not NAME=K with a factor K over 0", param, ctx)
-        return units.printable(target), factor
+    target, _, number = text.rpartition("=")
+    with suppress(ValueError):
+        if target and (factor := float(number)) > 0:
+            return units.printable(target), factor
+    raise click.BadParameter(f"{text!r} is not NAME=K with a factor K over 0")
 
 
-class _Workers(click.IntRange):
-    """A number of workers from 1 on, or ``auto``."""
-
-    def __init__(self) -> None:
-        super().__init__(min=1)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the number or ``auto``."""
-        return value if value == "auto" else super().convert(value, param, ctx)
+def _workers(text: Any) -> Any:
+    """Parse a number of workers from 1 on, or ``auto``."""
+    return text if text == "auto" else click.IntRange(min=1).convert(text, None, None)
 
 
 @verb()
@@ -101,7 +85,7 @@ class _Workers(click.IntRange):
 @click.option("--no-sync", is_flag=True, help="Remove waits for the device; only enqueue blocking copies.")
 @click.option("--pinned", is_flag=True, help="Make copies of pageable memory pinned and asynchronous.")
 @click.option(
-    "--prefetch", type=_Workers(), metavar="K", help="Load data in K workers beside the loop; auto: as few as suffice."
+    "--prefetch", type=_workers, metavar="K", help="Load data in K workers beside the loop; auto: as few as suffice."
 )
 @click.option("--graphs", is_flag=True, help="Replay each steady step as one CUDA graph.")
 @click.option("--fuse", is_flag=True, help="Run each group of table fusions as one kernel.")
@@ -118,7 +102,8 @@ class _Workers(click.IntRange):
 @click.option("--warm-only", type=click.Choice(CHANGE_PARTS["warm"]), help="Like --warm, but only for this part.")
 @click.option(
     "--speedup",
-    type=_Speedup(),
+    type=_speedup,
+    metavar="NAME=K",
     multiple=True,
     help="Make a part K times as fast: CPU, GPU, a bucket or group of kernels, copies, an operator, a module. Repeatable.",
 )
@@ -263,26 +248,19 @@ def _export_job(source: str, path: Path) -> int:
 _SIZE = re.compile(r"(?P<number>[0-9]{1,12}(?:\.[0-9]{1,6})?)\s*(?P<unit>[KMGT]?)(?P<binary>i?)B?", re.IGNORECASE)
 
 
-class _Bytes(click.ParamType[int]):
+def _bytes(text: str) -> int:
     """Parse ``20GiB``, ``500M`` or a number of bytes; GB are powers of ten, GiB and G of two."""
-
-    name = "SIZE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number of bytes."""
-        if isinstance(value, int):
-            return value
-        match = _SIZE.fullmatch(str(value).strip())
-        if match is None:
-            self.fail(f"{value!r} is no size such as 20GiB, 500MB or a number of bytes", param, ctx)
-        decimal = str(value).strip().upper().endswith("B") and not match["binary"]
-        return int(float(match["number"]) * (1000 if decimal else 1024) ** " KMGT".index(match["unit"].upper() or " "))
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise click.BadParameter(f"{text!r} is no size such as 20GiB, 500MB or a number of bytes")
+    decimal = text.strip().upper().endswith("B") and not match["binary"]
+    return int(float(match["number"]) * (1000 if decimal else 1024) ** " KMGT".index(match["unit"].upper() or " "))
 
 
 @verb()
 @click.argument("source", metavar="SNAPSHOT|TRACE")
 @click.option(
-    "--max-peak", type=_Bytes(), metavar="SIZE", help="Exit with 1 if a device's peak is over SIZE (20GiB, 500MB)."
+    "--max-peak", type=_bytes, metavar="SIZE", help="Exit with 1 if a device's peak is over SIZE (20GiB, 500MB)."
 )
 @click.option("--before", metavar="SNAPSHOT|TRACE", help="Say what changed at the peak since this recording.")
 @click.option(
