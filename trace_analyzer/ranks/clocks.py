@@ -363,16 +363,13 @@ def _clocks(names: list[str], fit: Fit, rows: pl.DataFrame) -> tuple[Clock, ...]
     by_clock = rows.group_by("clock").agg(pl.col("apart_ns").quantile(_QUANTILE, "higher"))
     residuals = dict(by_clock.iter_rows())
     main = _main(fit)
-    clocks = []
-    for number, name in enumerate(names):
-        is_known = main >= 0 and fit.component[number] == main
-        residual = residuals.get(number)
-        clocks.append(
-            Clock(
-                host=name,
-                offset_ns=round(float(fit.offset_ns[number])) if is_known else None,
-                drift_ppm=float(fit.drift[number]) * 1e6 if is_known else None,
-                residual_ns=None if residual is None else int(residual),
-            )
+    return tuple(
+        Clock(
+            host=name,
+            offset_ns=round(float(fit.offset_ns[number])) if is_known else None,
+            drift_ppm=float(fit.drift[number]) * 1e6 if is_known else None,
+            residual_ns=None if residual is None else int(residual),
         )
-    return tuple(clocks)
+        for number, name in enumerate(names)
+        for is_known, residual in [(main >= 0 and fit.component[number] == main, residuals.get(number))]
+    )

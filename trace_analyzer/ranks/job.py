@@ -355,15 +355,9 @@ def _groups(together: Joined, sums: pl.DataFrame) -> tuple[GroupInfo, ...]:
     """Return the process groups with recorded collectives, in the order of ``sums`` (group, time_ns, collectives)."""
     known = {group.key: group for summary in together.ranks for group in summary.groups}
     return tuple(
-        GroupInfo(
-            name=known[key].name,
-            description=known[key].description,
-            size=known[key].size,
-            ranks=known[key].ranks,
-            collectives=count,
-            time_ns=time,
-        )
+        GroupInfo(group.name, group.description, group.size, group.ranks, count, time)
         for key, time, count in sums.iter_rows()
+        for group in [known[key]]
     )
 
 

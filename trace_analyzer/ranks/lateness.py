@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from trace_analyzer.compare.statistics import t_quantile
-from trace_analyzer.ranks.waits import gains
+from trace_analyzer.ranks.waits import gains, most_late
 
 PERSISTENT = 0.8
 """Least share of steps in which a persistent straggler is late."""
@@ -175,18 +175,10 @@ def drawn_collectives(rows: pl.DataFrame, steps: list[int | None], by_step: pl.D
 
     Where not even one step fits, they are its longest collectives.
     """
-    sizes = (
-        rows.filter(pl.col("step").is_in(steps, nulls_equal=True))
-        .group_by("step")
-        .len()
-        .join(by_step.group_by("step").agg(pl.col("own_late_ns").sum()), on="step", how="left", nulls_equal=True)
-        .sort("own_late_ns", "step", descending=[True, False], nulls_last=True)
-    )
-    whole = sizes.filter(pl.col("len").cum_sum() <= MOST_COLLECTIVES).get_column("step")
-    if whole.is_empty() and sizes.height:
-        first = rows.filter(pl.col("step").eq_missing(sizes.get_column("step")[0]))
-        return first.sort("duration_ns", "rank", "row", descending=[True, False, False]).head(MOST_COLLECTIVES)
-    return rows.filter(pl.col("step").is_in(whole.implode(), nulls_equal=True))
+    shown = rows.filter(pl.col("step").is_in(steps, nulls_equal=True))
+    late = by_step.group_by("step").agg(pl.col("own_late_ns").sum())
+    sizes = shown.group_by("step").agg(pl.len().cast(pl.Int64).alias("collectives"))
+    return most_late(shown, sizes.join(late, on="step", how="left", nulls_equal=True), MOST_COLLECTIVES)
 
 
 def cells(

@@ -353,7 +353,8 @@ def pipeline(
     chains = _chains(sends)
     if not chains:
         return None
-    stage_of = {rank: place for chain in chains for place, rank in enumerate(chain)}
+    places = [(rank, place, role_of.get(rank)) for chain in chains for place, rank in enumerate(chain)]
+    of_stage = pl.DataFrame(places, schema={"rank": pl.Int64, "stage": pl.Int64, "role": pl.String}, orient="row")
     idle = ~pl.col("part").is_in(WORK)
     means = (
         parts.group_by("rank", "step")
@@ -362,21 +363,23 @@ def pipeline(
         .group_by("rank")
         .agg(pl.col("step_ns", "idle_ns").mean(), pl.col("sends_exposed_ns").fill_null(0).mean().alias("sends_ns"))
     )
-    known = {row["rank"]: row for row in means.iter_rows(named=True) if row["rank"] in stage_of}
-    stages = []
-    for place in range(max(map(len, chains))):
-        ranks = tuple(sorted(rank for rank, stage in stage_of.items() if stage == place))
-        rows = [known[rank] for rank in ranks if rank in known]
-        if not rows:
-            continue
-        step, idle_ns, sends_ns = (
-            sum(row[name] for row in rows) / len(rows) for name in ("step_ns", "idle_ns", "sends_ns")
+    figures = ("step_ns", "idle_ns", "sends_ns")
+    stages = (
+        of_stage.join(means, on="rank", how="left")
+        .sort("stage", "rank")
+        .group_by("stage", maintain_order=True)
+        .agg(pl.col("rank"), pl.col("role").drop_nulls().mode().min(), pl.col(figures).mean())
+        .drop_nulls("step_ns")
+        .with_columns(
+            ((pl.col("idle_ns") + pl.col("sends_ns")) / pl.col("step_ns")).fill_nan(0.0).alias("bubble_ratio")
         )
-        roles = [role_of[rank] for rank in ranks if rank in role_of]
-        role = max(sorted(set(roles)), key=roles.count) if roles else None
-        stages.append(Stage(place, ranks, role, step, idle_ns, sends_ns, (idle_ns + sends_ns) / step if step else 0.0))
+    )
     count, many = _microbatches(sends, chains), max(map(len, chains))
-    return Pipeline(tuple(stages), count, (many - 1) / (count + many - 1) if count else None)
+    return Pipeline(
+        tuple(Stage(stage, tuple(ranks), *rest) for stage, ranks, *rest in stages.iter_rows()),
+        count,
+        (many - 1) / (count + many - 1) if count else None,
+    )
 
 
 def _chains(sends: pl.DataFrame) -> list[tuple[int, ...]]:
