@@ -5,11 +5,11 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from trace_analyzer import errors, plugins, units
 from trace_analyzer.catalog.calibration import calibration_folder, read_calibration
@@ -205,44 +205,34 @@ def _wrong_examples() -> Iterator[str]:
         frame = pl.DataFrame([(kernel.name, kernel.operator)], schema, orient="row")
         return kernels.kernel_buckets(frame).row(0, named=True)
 
-    def deciding(rules: Callable[[pl.DataFrame], pl.DataFrame], kinds: Sequence[str], name: str, result: object) -> int:
-        """Return for how many kinds of events a name has this result."""
-        events = pl.DataFrame({"kind": kinds, "name": [name] * len(kinds)})
-        return sum(row[2:] == result for row in rules(events).iter_rows())
-
-    # File, key of the rule, its name, examples with whether it decides them, counterexamples likewise.
-    cases: list[tuple[str, str, str, list[tuple[str, bool]], list[tuple[str, bool]]]] = [
-        (
-            "kernels.toml", rule.id, rule.id, [(case.name, decided(case)["rule"] == rule.id) for case in rule.examples],
-            [(case.name, decided(case)["bucket"] == rule.bucket) for case in rule.counterexamples],
-        )
-        for rule in kernels.rules()
-    ]  # fmt: skip
-    named: list[tuple[str, str, str, Rule, Any, tuple[str, ...]]] = [
-        ("host_work.toml", rule.work, rule.work, rule, event_names.host_work, (rule.work,))
-        for rule in event_names.host_work_rules()
-    ]
-    named += [
-        ("step_marks.toml", mark.marks, mark.source, mark, event_names.step_marks, (mark.marks, mark.source))
-        for mark in event_names.step_mark_rules()
-    ]
-    for file, prefix, name, own, rules, result in named:
-        counts = [
-            [(case, deciding(rules, own.kinds, case, result)) for case in those]
-            for those in (own.examples, own.counterexamples)
-        ]
-        examples = [(case, count == len(own.kinds)) for case, count in counts[0]]
-        cases.append(
-            (file, f"{prefix}: {own.pattern}", name, examples, [(case, bool(count)) for case, count in counts[1]])
-        )
-    for device in devices.devices():
-        examples = [(case, devices.find_device(case) == device) for case in device.examples]
-        cases.append(("devices.toml", device.name, device.name, examples, []))
-    for file, key, name, examples, others in cases:
+    def wrong(file: str, key: str, name: str, missed: Iterable[str], taken: Iterable[str] = ()) -> Iterator[str]:
         if (plugin := plugins.owner(file, key)) is not None:
-            wrong = [("does not decide its example", case) for case, holds in examples if not holds]
-            wrong += [("decides its counterexample", case) for case, holds in others if holds]
-            yield from (f"plug-in {plugin.name}: {file}: {name} {what} {case!r}" for what, case in wrong)
+            for what, cases in (("does not decide its example", missed), ("decides its counterexample", taken)):
+                yield from (f"plug-in {plugin.name}: {file}: {name} {what} {case!r}" for case in cases)
+
+    def of_events(
+        file: str, rule: "Rule", name: str, rules: Callable[[pl.DataFrame], pl.DataFrame], *result: str
+    ) -> Iterator[str]:
+        def decides(case: str) -> list[bool]:
+            """Return for each kind of event whether a name has the result."""
+            events = pl.DataFrame({"kind": rule.kinds, "name": [case] * len(rule.kinds)})
+            return [row[2:] == result for row in rules(events).iter_rows()]
+
+        missed = (case for case in rule.examples if not all(decides(case)))
+        taken = (case for case in rule.counterexamples if any(decides(case)))
+        return wrong(file, f"{result[0]}: {rule.pattern}", name, missed, taken)
+
+    for rule in kernels.rules():
+        missed = (case.name for case in rule.examples if decided(case)["rule"] != rule.id)
+        taken = (case.name for case in rule.counterexamples if decided(case)["bucket"] == rule.bucket)
+        yield from wrong("kernels.toml", rule.id, rule.id, missed, taken)
+    for work in event_names.host_work_rules():
+        yield from of_events("host_work.toml", work, work.work, event_names.host_work, work.work)
+    for mark in event_names.step_mark_rules():
+        yield from of_events("step_marks.toml", mark, mark.source, event_names.step_marks, mark.marks, mark.source)
+    for device in devices.devices():
+        missed = (case for case in device.examples if devices.find_device(case) != device)
+        yield from wrong("devices.toml", device.name, device.name, missed)
 
 
 def _calibrations() -> Iterator[Item]:

@@ -89,63 +89,57 @@ class StepFindings:
     busy_ns: int
 
 
-class DeviceSources(NamedTuple):
-    """The values from which device findings are made."""
-
-    trace: Trace
-    host: Host
-    host_steps: HostSteps
-    activities: pl.DataFrame
-    launches: pl.DataFrame
-    device_steps: pl.DataFrame
-    launch_latency_ns: int
-    communication: pl.DataFrame
-    device_models: Mapping[int, Device | None]
-    checks: tuple[Check, ...]
-
-
 def device_findings(
-    device_sources: DeviceSources, device_reports: Mapping[int, DeviceReport]
+    trace: Trace,
+    host: Host,
+    host_steps: HostSteps,
+    activities: pl.DataFrame,
+    launches: pl.DataFrame,
+    device_steps: pl.DataFrame,
+    launch_latency_ns: int,
+    communication: pl.DataFrame,
+    device_models: Mapping[int, Device | None],
+    checks: tuple[Check, ...],
+    device_reports: Mapping[int, DeviceReport],
 ) -> Mapping[int, DeviceFindings]:
     """Return the findings of each device, by its code."""
-    return {code: _device_findings(code, report, device_sources) for code, report in device_reports.items()}
 
+    def of_device(code: int, report: DeviceReport) -> DeviceFindings:
+        own, launched, steps, sent = (
+            where_equal(frame, "device", code) for frame in (activities, launches, device_steps, communication)
+        )
+        reasons = {item.metric: item.reason for item in suppressed_metrics(checks, report.index)}
+        model, has_steps = device_models.get(code), steps.get_column("steady").any()
+        kernels, profiler = own.filter(pl.col("kind") == "kernel"), trace.header.profiler
+        has_flows = trace.flows.get_column("kind").eq("launch").any()
+        return DeviceFindings(
+            report=report,
+            step_count=steps.height,
+            launches_per_step=launched.height / steps.height if has_steps else None,
+            peaks_known=model is not None and not model.assumed,
+            matmul_ratio=time_ratio(own, pl.col("group") == "matmul") or 0.0,
+            # Shapes can overrule the prior for these kernels only.
+            shapes_ratio=_known_ratio(own, pl.col("group") == "matmul"),
+            known_ratio=_known_ratio(own, pl.col("kind") == "kernel"),
+            assumed_peaks=_assumed_peaks(own, model),
+            waits_recorded=causes.first_event_wait_ns(host, trace.sync_events) is not None,
+            launch_latency_ns=launch_latency_ns,
+            steps_from=host_steps.source if has_steps else None,
+            idle_peak=_idle_peak(own, model),
+            breaks_off=breaks_off(trace.notes),
+            damaged=is_damaged(trace.notes),
+            unit_doubted=any(note.code == UNIT for note in trace.notes),
+            model=model,
+            work_ratio=time_ratio(kernels, pl.col("moved_bytes").is_not_null() | (pl.col("flop") > 0).fill_null(False)),
+            doubted_checks=doubted_reasons(checks, report.index),
+            parts_withheld=reasons.get(PARTITION),
+            causes_withheld=reasons.get(CAUSES_OF_IDLE),
+            profiler=profiler,
+            flows_missing=profiler is None and launched.height > 0 and not has_flows,
+            peer_wait_ratio=_peer_wait_ratio(sent, trace.header.world_size),
+        )
 
-def _device_findings(code: int, report: DeviceReport, sources: DeviceSources) -> DeviceFindings:
-    activities, launches, steps = (
-        where_equal(frame, "device", code) for frame in (sources.activities, sources.launches, sources.device_steps)
-    )
-    reasons = {item.metric: item.reason for item in suppressed_metrics(sources.checks, report.index)}
-    model, trace = sources.device_models.get(code), sources.trace
-    kernels, has_steps = activities.filter(pl.col("kind") == "kernel"), steps.get_column("steady").any()
-    return DeviceFindings(
-        report=report,
-        step_count=steps.height,
-        launches_per_step=launches.height / steps.height if has_steps else None,
-        peaks_known=model is not None and not model.assumed,
-        matmul_ratio=time_ratio(activities, pl.col("group") == "matmul") or 0.0,
-        # Shapes can overrule the prior for these kernels only.
-        shapes_ratio=_known_ratio(activities, pl.col("group") == "matmul"),
-        known_ratio=_known_ratio(activities, pl.col("kind") == "kernel"),
-        assumed_peaks=_assumed_peaks(activities, model),
-        waits_recorded=causes.first_event_wait_ns(sources.host, trace.sync_events) is not None,
-        launch_latency_ns=sources.launch_latency_ns,
-        steps_from=sources.host_steps.source if has_steps else None,
-        idle_peak=_idle_peak(activities, model),
-        breaks_off=breaks_off(trace.notes),
-        damaged=is_damaged(trace.notes),
-        unit_doubted=any(note.code == UNIT for note in trace.notes),
-        model=model,
-        work_ratio=time_ratio(kernels, pl.col("moved_bytes").is_not_null() | (pl.col("flop") > 0).fill_null(False)),
-        doubted_checks=doubted_reasons(sources.checks, report.index),
-        parts_withheld=reasons.get(PARTITION),
-        causes_withheld=reasons.get(CAUSES_OF_IDLE),
-        profiler=trace.header.profiler,
-        flows_missing=trace.header.profiler is None
-        and launches.height > 0
-        and not trace.flows.get_column("kind").eq("launch").any(),
-        peer_wait_ratio=_peer_wait_ratio(where_equal(sources.communication, "device", code), trace.header.world_size),
-    )
+    return {code: of_device(code, report) for code, report in device_reports.items()}
 
 
 def _peer_wait_ratio(communication: pl.DataFrame, world_size: int | None) -> float | None:
@@ -395,7 +389,6 @@ def ordered(sums: pl.DataFrame, order: Iterable[str]) -> dict[str, int]:
 
 
 VALUES = (
-    Value("device_sources", DeviceSources),
     Value("device_findings", device_findings),
     Value("window_parts", window_parts, needs=(PARTITION,)),
     Value("window_sources", WindowSources),
