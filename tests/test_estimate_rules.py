@@ -91,7 +91,14 @@ def test_a_silence_is_no_part_of_a_graph_where_it_is_longer_than_usual(length: i
 
 @pytest.mark.parametrize(
     ("name", "stays"),
-    [("reward", True), ("env.step", True), ("log", True), ("Pregraph bytecode", False), (None, False)],
+    [
+        ("reward", True),
+        ("env.step", True),
+        ("log", True),
+        ("Pregraph bytecode", False),
+        ("gpu_model_runner: preprocess", False),
+        (None, False),
+    ],
 )
 def test_what_an_annotation_without_a_launch_names_is_no_part_of_a_graph(name: str | None, stays: bool) -> None:
     """Of silences of 300 us around each launch, and one of 800 us, nothing but the annotation tells which is the program's own."""

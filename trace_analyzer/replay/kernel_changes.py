@@ -6,7 +6,7 @@ from math import inf
 import numpy as np
 import polars as pl
 
-from trace_analyzer.catalog.event_names import step_marks
+from trace_analyzer.catalog.event_names import NAMED, step_marks
 from trace_analyzer.catalog.kernels import bucket_key, is_group_named, is_line, line_label
 from trace_analyzer.errors import did_you_mean
 from trace_analyzer.frames.arrays import column
@@ -420,8 +420,8 @@ def named_alone(scene: Scene, least_ns: int) -> Flags:
     events = as_strings(
         scene.tables["host_events"].filter(meant).select("kind", "name", "thread_id", "start_ns", "duration_ns")
     )
-    parts = step_marks(events).filter(marks="part")
-    spans = events.join(parts, on=["kind", "name"], how="anti")
+    marks = step_marks(events).filter(pl.col("marks") != NAMED)
+    spans = events.join(marks, on=["kind", "name"], how="anti")
     thread, start, length = (
         spans[name].to_numpy().astype(np.int64) for name in ("thread_id", "start_ns", "duration_ns")
     )
