@@ -1,17 +1,19 @@
 """Test the answer to a run on the CPU: where its main thread spends time, and what to change."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from kineto import analysed, annotation, call, launched, op, python, rows
-from test_advice import check_snapshot
+from kineto import A100, analysed, annotation, call, launched, op, python, rows
+from test_advice import advised, check_snapshot
 
 from trace_analyzer.catalog.fixes import pages
 from trace_analyzer.report import Advice, Report
 
 DOUBLE = {"Input Dims": [[4, 4], [4, 4]], "Input type": ["double", "double"]}
 NUMBER = {"Input Dims": [[], [4, 4]], "Input type": ["double", "float"]}
+TYPED = {"Input Dims": [[4, 4], [4, 4]], "Input type": ["float", "float"]}
 
 
 def step(n: int, **of_mul: object) -> list[object]:
@@ -28,8 +30,13 @@ def step(n: int, **of_mul: object) -> list[object]:
     ]  # fmt: skip
 
 
-def run(**of_mul: object) -> Report:
-    return analysed([step(n, **of_mul) for n in range(4)], devices=[])
+def run(*more: object, **of_mul: object) -> Report:
+    return analysed([step(n, **of_mul) for n in range(4)], *more, devices=[])
+
+
+def cpu_time(*events: object, devices: Sequence[object] = ()) -> dict[str, float]:
+    """Return the time of each part of the main thread, us."""
+    return dict(rows(analysed(*events, devices=list(devices)).tables["cpu_time"], "part", "time_ns"))
 
 
 def test_each_instant_of_the_steady_steps_has_one_part() -> None:
@@ -44,9 +51,8 @@ def test_each_instant_of_the_steady_steps_has_one_part() -> None:
 def test_the_verdict_says_where_the_time_goes_and_what_to_change() -> None:
     report = run()
     assert (report.verdict.status, report.verdict.regime) == ("cpu-run", None)
-    assert report.verdict.headline.startswith(
-        "Of the 3 steady steps of the main thread (1 ms each), 30 % is data loading"
-    )
+    headline = "Of the 3 steady steps of the main thread (1 ms each), 30 % is data loading"
+    assert report.verdict.headline.startswith(headline)
     facts = {fact.metric: fact.value for fact in report.verdict.evidence}
     assert (facts["steps"], facts["step_ns"], facts["optimizer_ratio"]) == (3, 1_000_000, pytest.approx(0.2))
     assert [item.id for item in report.advice] == ["cpu-data-loading", "cpu-unrecorded", "cpu-optimizer"]
@@ -67,51 +73,46 @@ def test_the_verdict_says_where_the_time_goes_and_what_to_change() -> None:
     ],
 )
 def test_code_fits_the_program(events: list[object], has: tuple[str, ...], lacks: tuple[str, ...]) -> None:
-    report = analysed([op("aten::add", 10 * n, 8) for n in range(90)], events, devices=[])
-    (code,) = (item.code for item in report.advice if item.id == "cpu-compile")
-    assert all(words in code for words in has)
-    assert not any(words in code for words in lacks)
-
-
-@pytest.mark.parametrize(("inputs", "asked"), [(DOUBLE, True), (NUMBER, False), ({}, False)])
-def test_double_precision_is_that_of_the_first_tensor(inputs: dict[str, object], asked: bool) -> None:
-    assert ("cpu-double" in [item.id for item in run(**inputs).advice]) == asked
+    code = advised("cpu-compile", [op("aten::add", 10 * n, 8) for n in range(90)], events, devices=[]).code
+    assert [words in code for words in (*has, *lacks)] == [True] * len(has) + [False] * len(lacks)
 
 
 @pytest.mark.parametrize(
-    ("dtype", "asked"),
-    [("float", True), ("c10::BFloat16", False), ("c10::Half", False), ("long int", False), (None, False)],
-)
-def test_16_bits_are_proposed_to_what_is_known_to_have_32(dtype: str | None, asked: bool) -> None:
-    inputs = {"Input Dims": [[4, 4], [4, 4]]} | ({"Input type": [dtype, dtype]} if dtype else {})
+    ("inputs", "fix", "asked"),
+    [
+        (DOUBLE, "cpu-double", True),
+        (NUMBER, "cpu-double", False),  # the precision is that of the first tensor
+        ({}, "cpu-double", False),
+        (TYPED, "cpu-bfloat16", True),
+        *((TYPED | {"Input type": [name] * 2}, "cpu-bfloat16", False) for name in ("c10::BFloat16", "c10::Half", "long int")),
+        ({"Input Dims": [[4, 4], [4, 4]]}, "cpu-bfloat16", False),  # only what is known to have 32 bits
+    ],
+)  # fmt: skip
+def test_advice_on_precision_is_for_the_types_of_tensors(inputs: dict[str, object], fix: str, asked: bool) -> None:
     report = analysed([op("aten::mm", 100 * n, 90, **inputs) for n in range(9)], devices=[])
-    assert ("cpu-bfloat16" in [item.id for item in report.advice]) == asked
+    assert (fix in [item.id for item in report.advice]) == asked
 
 
 def test_what_runs_within_generated_code_and_the_engine_of_autograd_is_no_gap_and_no_python() -> None:
     engine = python("<built-in method run_backward of torch._C._EngineBase object at 0x7f>", 500, 300)
     generated = [annotation("## Call CompiledFxGraph f1 ##", 0, 400), op("aten::mm", 100, 250)]
-    report = analysed(generated, op("aten::add_", 550, 100), engine, devices=[])
-    assert dict(rows(report.tables["cpu_time"], "part", "time_ns")) == {
+    assert cpu_time(generated, op("aten::add_", 550, 100), engine) == {
         "matmul": 250, "other-operators": 150, "pointwise": 100, "dispatch": 50, "host-unknown": 100,
     }  # fmt: skip
 
 
 def test_a_compiler_s_python_and_operators_are_compilation_which_the_window_leaves_out() -> None:
-    compiling = [
-        python("torch/_dynamo/convert_frame.py(1): _compile", 100, 8_000),
-        python("torch/fx/proxy.py(2): f", 200, 7_000),
-        op("aten::mm", 300, 200),
-    ]
-    first = [annotation("ProfilerStep#0", 0, 9_000), op("aten::mm", 10, 90), compiling]
+    first = [
+        annotation("ProfilerStep#0", 0, 9_000), op("aten::mm", 10, 90), op("aten::mm", 300, 200),
+        python("torch/_dynamo/convert_frame.py(1): _compile", 100, 8_000), python("torch/fx/proxy.py(2): f", 200, 7_000),
+    ]  # fmt: skip
     steps = [
-        [annotation(f"ProfilerStep#{n}", 9_000 + 100 * n, 100), op("aten::mm", 9_010 + 100 * n, 80)]
-        for n in range(1, 4)
+        [annotation(f"ProfilerStep#{n}", 9_000 + 100 * n, 100), op("aten::mm", 9_010 + 100 * n, 80)] for n in (1, 2, 3)
     ]
-    whole, steady = (analysed(first, more, devices=[]) for more in ([], steps))
-    assert dict(rows(whole.tables["cpu_time"], "part", "time_ns")) == {"compilation": 400, "matmul": 90}
-    assert "leaves out" not in whole.verdict.headline
-    assert "The window leaves out 97 % of its time: 9.09 ms of 9.39 ms (compilation)." in steady.verdict.headline
+    assert cpu_time(first) == {"compilation": 400, "matmul": 90}
+    whole, steady = (analysed(first, more, devices=[]).verdict.headline for more in ([], steps))
+    assert "leaves out" not in whole
+    assert "The window leaves out 97 % of its time: 9.09 ms of 9.39 ms (compilation)." in steady
 
 
 @pytest.mark.parametrize(
@@ -155,7 +156,6 @@ def test_a_fix_is_not_for_what_it_cannot_change(event: list[object], part: str, 
     assert fix not in [item.id for item in report.advice]
 
 
-TYPED = {"Input Dims": [[4, 4], [4, 4]], "Input type": ["float", "float"]}
 HALF = TYPED | {"Input type": ["c10::BFloat16", "c10::BFloat16"]}
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 CPU_CASES: dict[str, tuple[Callable[[int], object], Callable[[int], object]]] = {
@@ -198,15 +198,13 @@ def test_each_page_for_the_cpu_has_a_case() -> None:
 
 
 def test_python_is_what_frames_name_and_a_launch_is_no_work() -> None:
-    frames = [python("train.py(3): count", 1_000 * n + 600, 300) for n in range(4)]
     steps = [
         [annotation(f"ProfilerStep#{n}", 1_000 * n, 1_000), op("aten::add", 1_000 * n + 100, 400)] for n in range(4)
     ]
-    report = analysed(steps, frames, devices=[])
-    assert dict(rows(report.tables["cpu_time"], "part", "time_ns"))["python"] == 900
-    assert "cpu-python" in [item.id for item in report.advice]
-    launching = analysed(steps, [call("cudaLaunchKernel", 1_000 * n + 200, 10, correlation=n + 1) for n in range(4)])
-    assert dict(rows(launching.tables["cpu_time"], "part", "time_ns"))["dispatch"] == 3 * 390
+    frames = [python("train.py(3): count", 1_000 * n + 600, 300) for n in range(4)]
+    launches = [call("cudaLaunchKernel", 1_000 * n + 200, 10, correlation=n + 1) for n in range(4)]
+    assert cpu_time(steps, frames)["python"] == 900
+    assert cpu_time(steps, launches, devices=[A100])["dispatch"] == 3 * 390
 
 
 @pytest.mark.parametrize(
@@ -214,48 +212,46 @@ def test_python_is_what_frames_name_and_a_launch_is_no_work() -> None:
     [
         ["aten::cudnn_is_acceptable"],
         ["aten::_use_cudnn_ctc_loss"],
-        [
-            "aten::_scaled_dot_product_flash_attention_for_cpu",
-            "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
-        ],
+        [f"aten::_scaled_dot_product_flash_attention_for_cpu{backward}" for backward in ("", "_backward")],
         ["CacheBase.triton_key", "CacheBase.triton_key_data: compile_id=0/0", "CacheBase.triton_key (dynamo_timed)"],
     ],
 )
 def test_who_asks_for_a_device_and_a_compiler_for_all_devices_run_on_the_cpu(names: list[str]) -> None:
-    asked = [op(name, 505 + n, 0.5) for n, name in enumerate(names)]
-    assert analysed([step(n) for n in range(4)], asked, devices=[]).verdict.status == "cpu-run"
+    assert run(*(op(name, 505 + n, 0.5) for n, name in enumerate(names))).verdict.status == "cpu-run"
 
 
 @pytest.mark.parametrize(
     "name", ["nccl:all_reduce", "aten::cudnn_convolution", "aten::miopen_batch_norm", "aten::_flash_attention_forward"]
 )
 def test_a_program_that_meant_a_device_keeps_the_words_on_its_missing_work(name: str) -> None:
-    report = analysed([step(n) for n in range(4)], op(name, 505, 10), devices=[])
+    report = run(op(name, 505, 10))
     assert report.verdict.status == "no-gpu-activity"
     assert "ProfilerActivity.CUDA" in report.verdict.headline
     assert "30 % is data loading" in report.verdict.headline, "and the host's time beside them"
     assert report.advice == ()
 
 
+@pytest.mark.parametrize("more", [[], [call("AclrtLaunch", 506, 2, correlation=1)]], ids=["operators", "a call"])
 @pytest.mark.parametrize(
     ("name", "known"), [("torch_npu::npu_format_cast", "Ascend"), ("hpu::linear", "Gaudi"), ("mtia::copy", "MTIA")]
 )
-def test_an_accelerator_of_which_only_operators_are_recorded_keeps_its_own_words(name: str, known: str) -> None:
-    called = call("AclrtLaunch", 506, 2, correlation=1)
-    for more in ([], [called]):
-        report = analysed([step(n) for n in range(4)], op(name, 505, 10), more, devices=[])
-        assert report.verdict.status == "unsupported-accelerator"
-        assert f"The work of {known}" in report.verdict.headline
-        assert "30 % is data loading" in report.verdict.headline
-        assert "CUDA]" not in report.summary() + report.to_markdown()
+def test_an_accelerator_of_which_only_operators_are_recorded_keeps_its_own_words(
+    name: str, known: str, more: list[object]
+) -> None:
+    report = run(op(name, 505, 10), more)
+    assert report.verdict.status == "unsupported-accelerator"
+    assert f"The work of {known}" in report.verdict.headline
+    assert "30 % is data loading" in report.verdict.headline
+    assert "CUDA]" not in report.summary() + report.to_markdown()
 
 
 def test_of_serving_steps_those_of_the_kind_with_most_time_are_judged() -> None:
-    names = [("step[DECODE bs=32]", 100), ("step[EXTEND bs=1 toks=64]", 900), *[("step[DECODE bs=32]", 400)] * 4]
-    starts = [sum(length for _, length in names[:n]) for n in range(len(names))]
+    lengths = [100, 900, 400, 400, 400, 400]
+    names = ["step[DECODE bs=32]", "step[EXTEND bs=1 toks=64]", *["step[DECODE bs=32]"] * 4]
+    starts = itertools.accumulate(lengths, initial=0)
     steps = [
-        [annotation(name, at, length), op("aten::mm", at + 1, length - 2)]
-        for at, (name, length) in zip(starts, names, strict=True)
+        [annotation(name, at, us), op("aten::mm", at + 1, us - 2)]
+        for name, at, us in zip(names, starts, lengths, strict=False)
     ]
     headline = analysed(steps, devices=[]).verdict.headline
     assert headline.startswith("Of the 4 decode steps of the main thread (400 us each)"), headline
@@ -271,32 +267,29 @@ def test_the_main_thread_is_that_of_the_steps_not_of_a_loader_that_computes_more
 
 def test_without_steps_the_whole_time_of_operators_counts() -> None:
     report = analysed(op("aten::mm", 0, 600), op("aten::relu", 700, 300), devices=[])
-    assert rows(report.tables["cpu_time"], "part", "time_ns") == [
-        ("matmul", 600),
-        ("pointwise", 300),
-        ("host-unknown", 100),
-    ]
+    parts = rows(report.tables["cpu_time"], "part", "time_ns")
+    assert parts == [("matmul", 600), ("pointwise", 300), ("host-unknown", 100)]
     assert "step" not in report.verdict.headline
     assert not any(" step" in text for item in report.advice for text in (item.why, item.title, item.how_bound))
 
 
-@pytest.mark.parametrize(("shapes", "parts"), [
-    ({"Input Dims": [[8], [8]], "Input type": ["float", "float"]}, [("tiny-operators", 420)]),
-    ({}, [("pointwise", 400), ("tiny-operators", 20)]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("shapes", "parts"),
+    [
+        ({"Input Dims": [[8], [8]], "Input type": ["float", "float"]}, {"tiny-operators": 420}),
+        ({}, {"pointwise": 400, "tiny-operators": 20}),
+    ],
+)
 def test_a_tiny_operator_that_is_interrupted_once_has_no_more_work(shapes: dict[str, object], parts: object) -> None:
     """Without shapes, a longer run may be one on larger tensors."""
-    starts, lengths = (0, 5, 10, 410, 415), (5, 5, 400, 5, 5)
-    runs = [op("aten::mul", start, length, **shapes) for start, length in zip(starts, lengths, strict=True)]
-    report = analysed(runs, devices=[])
-    assert rows(report.tables["cpu_time"], "part", "time_ns") == parts
+    starts_and_lengths = ((0, 5), (5, 5), (10, 400), (410, 5), (415, 5))
+    assert cpu_time([op("aten::mul", start, length, **shapes) for start, length in starts_and_lengths]) == parts
 
 
 def test_methods_have_one_name_whatever_object_they_are_called_on() -> None:
     frames = [python(f"<built-in method split of str object at 0x7f{n:010x}>", 10 + 10 * n, 8) for n in range(3)]
-    report = analysed(
-        [python("train.py(1): main", 0, 60), op("aten::mm", 0, 10), *frames, op("aten::mm", 40, 10)], devices=[]
-    )
+    work = [python("train.py(1): main", 0, 60), op("aten::mm", 0, 10), op("aten::mm", 40, 10)]
+    report = analysed(work, frames, devices=[])
     assert report.tables["host_events"].get_column("name").cast(str).str.contains("0x").sum() == 0
     assert "60 % is Python (most of it in split())" in report.verdict.headline
     assert "split() (24 us)" in report.summary()
