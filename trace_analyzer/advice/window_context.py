@@ -17,7 +17,7 @@ from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.event_names import OPTIMIZER_STEP, SCOPES_OF_TORCH, preparation_of, serving_steps
 from trace_analyzer.catalog.fixes import Platform, Program, platform_of
 from trace_analyzer.findings import DeviceFindings
-from trace_analyzer.frames.intervals import clip, filter_inside, spans_on, split_by, union
+from trace_analyzer.frames.intervals import clip, filter_inside, spans_on, union
 from trace_analyzer.frames.lookups import lookup, lookup_inner, map_unique, where_equal
 from trace_analyzer.report import Verdict
 from trace_analyzer.report.summaries import judged_parts
@@ -178,9 +178,14 @@ class AdviceContext:
     @property
     def launching_idle(self) -> pl.DataFrame:
         """Return the idle time of launches and of the operators around them, without silences: what a graph saves."""
-        rows = self.idle.filter(pl.col("cause").is_in(shortened_by("cuda-graphs")))
-        cut = split_by(rows, self.silences.with_columns(pl.lit(True).alias("silent")), ["device"], ["silent"])
-        return cut.filter(pl.col("silent").is_null()).drop("silent")
+        silences, far = self.silences, pl.Series([1 << 62])
+        starts, ends = (
+            pl.concat([-far, silences.get_column("end_ns")]),
+            pl.concat([silences.get_column("start_ns"), far]),
+        )
+        device = pl.lit(self.idle.get_column("device").first(), self.idle.schema["device"])
+        between = pl.DataFrame({"start_ns": starts, "end_ns": ends}).with_columns(device.alias("device"))
+        return clip(self.idle.filter(pl.col("cause").is_in(shortened_by("cuda-graphs"))), between, ["device"])
 
     @cached_property
     def prepared(self) -> pl.Series:
