@@ -539,8 +539,14 @@ def test_many_small_copies() -> None:
 
 @pytest.mark.slow
 def test_small_messages_want_bigger_buckets() -> None:
-    for around, code in (("Optimizer.step#SGD.step", "bucket_cap_mb=100"), ("aten::mm", "torch.cat([a.flatten()")):
-        item = advised("gradient-buckets", messages(1_000), op(around, 1_300, 2))
+    trains = op("Optimizer.step#Adam.step", 3_000, 2)
+    for around, also, code in (
+        ("Optimizer.step#SGD.step", trains, "parameters_to_vector"),
+        ("ddp.reducer::copy_bucket_to_grad", trains, "bucket_cap_mb=100"),
+        ("deepspeed/runtime/engine.py(1): step", trains, "reduce_bucket_size"),
+        ("aten::mm", [], "torch.cat([a.flatten()"),
+    ):
+        item = advised("gradient-buckets", messages(1_000), op(around, 1_300, 2), also)
         assert (item.saves_ns_at_most, code in item.code) == (11 * 80_000, True), "one stays"
     each = [annotation(f"ProfilerStep#{n}", 100 * n, 99) for n in range(12)]
     assert "gradient-buckets" not in ids(analysed(messages(1_000), each)), "one a step cannot be merged"
@@ -549,13 +555,23 @@ def test_small_messages_want_bigger_buckets() -> None:
 @pytest.mark.parametrize(("name", "trains", "code"), [
     ("_allgather_base", "FSDP::pre_forward", "set_modules_to_forward_prefetch"), ("_allgather_base", "", "async_op=True"),
     ("_allgather_base", "Optimizer.step#Muon.step", "register_post_accumulate_grad_hook"),
-    ("allreduce", "Optimizer.step#Adam.step", "DistributedDataParallel"), ("alltoall", "FSDP::pre_forward", "all_to_all_single(out, x, async_op=True)"),
-    ("allreduce", "", "all_reduce(x, async_op=True)"),
+    ("allreduce", "Optimizer.step#Adam.step", "register_post_accumulate_grad_hook"), ("alltoall", "FSDP::pre_forward", "all_to_all_single(out, x, async_op=True)"),
+    ("allreduce", "", "all_reduce(x, async_op=True)"), ("allreduce", "megatron/core/ddp.py(1): f", "--overlap-grad-reduce"),
+    ("allreduce", "DistributedDataParallel.forward", "DistributedDataParallel(model"), ("allreduce", "deepspeed/ops.py(1): f", "overlap_comm"),
 ])  # fmt: skip
 def test_the_code_of_overlap_is_for_the_collectives_of_the_program(name: str, trains: str, code: str) -> None:
     adam = [op(trains, 2_990, 2), op("Optimizer.step#Adam.step", 3_000, 2)] if trains else op("aten::mm", 3_000, 2)
     item = advised("overlap", messages(20_000_000, name=name), kernel(GEMM, 1_300, 300), adam)
     assert code in item.code.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("forward", "code"), [(3, "register_post_accumulate_grad_hook"), (4, "as another half of the batch")]
+)
+def test_collectives_of_the_forward_pass_exchange_no_gradients(forward: int, code: str) -> None:
+    modules = [op("nn.Module: Linear_0", 100 * n, 20) for n in range(forward)]
+    adam = op("Optimizer.step#Adam.step", 3_000, 2)
+    assert code in advised("overlap", messages(20_000_000), kernel(GEMM, 1_300, 300), modules, adam).code
 
 
 @pytest.mark.slow

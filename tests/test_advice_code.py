@@ -45,6 +45,11 @@ pytestmark = pytest.mark.slow
 
 COMPILED = r"Torch-Compiled Region|CompiledFxGraph|torchinductor_|triton_(poi|red|per)_fused"
 CHUNKED = r"transformers/pipelines/(zero_shot_object_detection|zero_shot_classification|token_classification)\.py"
+LIBRARIES = {
+    r"model = DistributedDataParallel|with model\.no_sync": r"DistributedDataParallel|ddp\.reducer",
+    "fully_shard|block.set_modules": "FSDP|fsdp", 'config\\["zero': "deepspeed", "# --(overlap|ddp)-": "megatron",
+}  # fmt: skip
+"""Statements of code -> what a trace names that such code is for."""
 REGION = op("Torch-Compiled Region: 0/0", 0, 1)
 SGD = annotation("Optimizer.step#SGD.step", 1, 1)
 
@@ -67,6 +72,9 @@ def contradictions(item: Advice, text: str, major: int | None) -> Iterator[str]:
         yield "nothing is copied to the device"
     if re.match(r"host\.copy_\(|values = ", item.code) and not re.search(r"DtoH|DeviceToHost", text):
         yield "nothing is copied to the host"
+    for statement, library in LIBRARIES.items():
+        if re.search(rf"^{statement}", item.code, re.MULTILINE) and not re.search(library, text):
+            yield f"a program without {library}"
     if "instead of x[mask], whose size" in item.code and not re.search(
         r"aten::(nonzero|masked_select)|DtoH|DeviceToHost", text
     ):

@@ -54,7 +54,7 @@ def program(code: str) -> dict[str, Any]:
         "torch": torch, "F": torch.nn.functional, "os": os, "gc": gc, "functools": functools, "model": model, "optimizer": optimizer,
         "loss": model(x).sum(), "total": torch.zeros(()), "options": {"lr": 0.1}, "step": Step(1_000), "scaler": torch.amp.GradScaler("cpu"),
         "warmup_batches": [x], "workers": 1, "batch_size": 2, "size": 13, "shape": (4, 8), "array": rows.numpy(), "weight": rows, "bias": rows,
-        "eps": 1e-5, "mask": torch.ones(8, 8) > 0, "condition": x > 0, "index": torch.arange(4), "repeats": torch.tensor([1, 2, 1, 0]), "length": 4,
+        "eps": 1e-5, "mask": torch.ones(8, 8) > 0, "condition": x > 0, "index": torch.arange(4), "repeats": torch.tensor([1, 2, 1, 0]), "length": 4, "n": 3,
         "out": torch.empty_like(x), "host": torch.empty_like(x), "buffer": torch.empty_like(x), "copies": mock.create_autospec(torch.Stream, instance=True),
         "event": mock.create_autospec(torch.Event, instance=True), "prof": mock.create_autospec(torch.profiler.profile, instance=True),
         "other_device": "cpu", "pool": concurrent.futures.ThreadPoolExecutor(1), "prepare": abs, "transforms": abs, "part_of_the_step": gc.get_count,
@@ -62,7 +62,7 @@ def program(code: str) -> dict[str, Any]:
         "create_selective_checkpoint_contexts": create_selective_checkpoint_contexts, "DistributedDataParallel": DistributedDataParallel,
         "DataLoader": lambda _, **options: [*DataLoader([rows] * 8, **options)],
         "p": rows.clone().requires_grad_(), "reduce_gradient": abs, "work": mock.create_autospec(torch.distributed.Work, instance=True),
-        "batches": iter([x]), "small": [SimpleNamespace(grad=rows)],
+        "batches": iter([x]), "config": {"zero_optimization": {}}, "small": [SimpleNamespace(grad=rows)],
         **dict.fromkeys(("f", "layer", "activation", "mlp", "block"), module),
     }  # fmt: skip
     if "grouped_mm" in code:  # four rows, each for two of two experts
@@ -76,6 +76,10 @@ def program(code: str) -> dict[str, Any]:
         }
         names |= {"fully_shard": fully_shard, "model": fully_shard(blocks[3])}
         names |= {"block": torch.nn.Linear(8, 8)} if "fully_shard(block)" in code.splitlines()[0] else {}
+    if code.startswith("for x, y in batches"):
+        names["batches"] = [(x, x)]
+    if code.startswith("grads = "):
+        names["loss"].backward()
     if code.startswith("with model.no_sync()"):
         names["model"] = DistributedDataParallel(model)
     if "need_weights" in code:

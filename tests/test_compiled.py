@@ -97,18 +97,23 @@ def artifact(name: str) -> dict[str, object]:
     return {"artifact": {"name": name, "encoding": "string"}}
 
 
-BREAK = "Graph break in user code at m.py:6\nReason: Call to print\n  Developer debug context: none"
+BREAK = (
+    "Graph break in user code at /lib/python3.11/site-packages/m.py:6\nGraph Break Reason: Encountered graph break when attempting to"
+    " trace CALL: a function call, e.g. f(x, y):\n\nCall to print\n  Explanation: Dynamo\n    stops.\n  Hint: Remove it.\n"
+    "\n  Developer debug context: none"
+)
 REASONS = ["x: size mismatch\nUser stack trace:\n  File m.py", "y: other type"]
 LOG = (
     event(artifact("dynamo_graph_break_reason"), BREAK)
-    + event({"compilation_metrics": {"entire_frame_compile_time_s": 2.5}})
+    + event({"compilation_metrics": {"entire_frame_compile_time_s": 2.5, "co_filename": "/lib/python3.11/site-packages/m.py",
+                                     "co_firstlineno": 3, "co_name": "forward", "fail_reason": None}})
     + "a line that is none of these\n" + PREFIX + "{broken\n"
     + event(artifact("recompile_reasons"), json.dumps(REASONS), version=1)
     + event(artifact("fx_graph_cache_miss_3"), "{}", version=1)
 )  # fmt: skip
 ROWS = [
-    ("0/0", "Graph break in user code at m.py:6 Reason: Call to print", None, 2_500_000_000, 0),
-    ("0/1", None, "x: size mismatch y: other type", None, 1),
+    ("0/0", "m.py(3): forward", "m.py:6: Call to print – Remove it.", None, 2_500_000_000, 0),
+    ("0/1", None, None, "x: size mismatch; y: other type", None, 1),
 ]
 
 
@@ -118,7 +123,21 @@ def test_a_log_says_why_graphs_broke_and_were_compiled_again(tmp_path: Path) -> 
     assert read_compile_log(tmp_path, 0).rows() == ROWS
     table = analyze(trace_bytes(EVENTS, distributedInfo={"rank": 0}), compile_log=tmp_path).tables["compiled_regions"]
     kept = table.select("region", "graph_break", "recompiled", "compile_ns", "cache_misses")
-    assert [row for row in kept.sort("region").rows() if row[0] != "1/0"] == ROWS
+    assert [row for row in kept.sort("region").rows() if row[0] != "1/0"] == [(row[0], *row[2:]) for row in ROWS]
+
+
+def test_what_was_compiled_in_vain_has_its_reason_and_functions_need_no_stacks(tmp_path: Path) -> None:
+    """Frame 3 cannot be compiled; frame 4 was compiled, and never ran."""
+    failed = event({"compilation_metrics": {"fail_reason": "Data-dependent branching\n  Explanation: none"}}, frame=3)
+    unused = event({"compilation_metrics": {"entire_frame_compile_time_s": 0.5}}, frame=4)
+    (tmp_path / "raw.log").write_text(LOG + failed + unused, "utf-8")
+    table = analyze(trace_bytes(EVENTS[:1]), compile_log=tmp_path).tables["compiled_regions"]
+    kept = table.select("region", "python_function", "graph_break", "compiled_before", "count")
+    assert kept.sort("region").rows() == [
+        ("0/0", "m.py(3): forward", "m.py:6: Call to print – Remove it.", 0, 1),
+        ("0/1", None, None, 1, 0),
+        ("3/0", None, "Data-dependent branching", 0, 0),
+    ]
 
 
 def test_what_tlparse_made_of_a_log_says_the_same(tmp_path: Path) -> None:
@@ -131,7 +150,7 @@ def test_what_tlparse_made_of_a_log_says_the_same(tmp_path: Path) -> None:
     ):
         (tmp_path / folder).mkdir(exist_ok=True)
         (tmp_path / folder / name).write_text(text, "utf-8")
-    assert read_compile_log(tmp_path, None).rows() == [(*row[:3], None, row[4]) for row in ROWS]
+    assert read_compile_log(tmp_path, None).rows() == [(row[0], None, *row[2:4], None, row[5]) for row in ROWS]
     (tmp_path / "raw.log").write_text(LOG, "utf-8")
     assert read_compile_log(tmp_path, None).rows() == ROWS
 

@@ -36,7 +36,8 @@ from trace_analyzer.advice.opportunity import (
 from trace_analyzer.advice.window_context import BY_INDUCTOR, COMPILED, AdviceContext
 from trace_analyzer.analyses.communication import with_exposed
 from trace_analyzer.catalog.devices import interconnects_of
-from trace_analyzer.catalog.event_names import TO_HOST, TO_PEER, WITHIN_DEVICE, copy_direction
+from trace_analyzer.catalog.event_names import DDP, TO_HOST, TO_PEER, WITHIN_DEVICE, copy_direction
+from trace_analyzer.frames.lookups import lookup
 from trace_analyzer.replay.kernel_changes import BUCKET_BYTES, BUCKETED
 from trace_analyzer.report.summaries import judged_parts
 from trace_analyzer.units import NS_PER_S, bandwidth, percent, size
@@ -84,7 +85,7 @@ def overlap(context: AdviceContext) -> Opportunity | None:
     if opportunity is None or exposed.is_empty():
         return opportunity
     where = partial(largest_names, exposed, pl.coalesce("collective", KERNEL), pl.col("exposed_ns"))
-    case = "exchange" if where().startswith(("all_to_all", "send", "recv")) else _sharded(context, exposed)
+    case = "exchange" if where().startswith(("all_to_all", "send", "recv")) else _trained_by(context, exposed)
     place = longest(exposed.head(1), pl.col("duration_ns"))
     why = opportunity.why + _waiting(context, judged_parts(context.verdict)["communication"])
     return replace(opportunity, why=why, where=where, place=place, case=case)
@@ -117,24 +118,39 @@ def gradient_buckets(context: AdviceContext) -> Opportunity | None:
         partial(largest_names, rows, pl.col("collective"), pl.col("exposed_ns")),
         longest(rows, pl.col("duration_ns")),
         members=members_of(rows),
-        case=_sharded(context, rows),
+        case=_trained_by(context, rows),
     )
 
 
-_FSDP = r"FSDP::|FullyShardedDataParallel|distributed[/\\](_composable[/\\])?fsdp[/\\]"
-"""Annotations, modules and files of PyTorch's FSDP."""
+_TRAINERS = {
+    "FSDP": r"FSDP::|FullyShardedDataParallel|distributed[/\\](_composable[/\\])?fsdp[/\\]",
+    "DeepSpeed": r"(^|[/\\])deepspeed[/\\]|nn\.Module: DeepSpeedEngine",
+    "Megatron": r"(^|[/\\])megatron[/\\]",
+    "DDP": DDP,
+}
+"""Case of code -> annotations, operators, modules and files of what exchanges gradients; Megatron has a DDP of its own."""
 
 
-def _sharded(context: AdviceContext, collectives: pl.DataFrame) -> str:
-    """Return the case of training whose collectives mostly gather weights and scatter gradients; "" for others.
+def _trained_by(context: AdviceContext, collectives: pl.DataFrame) -> str:
+    """Return the case of code for collectives of training, by what the trace names; "" for those of other programs.
 
-    It is "FSDP", or "sharded" where the trace does not name FSDP: optimizers shard their state by hand, too.
+    It is "sharded" where most of them gather weights and scatter gradients: optimizers shard their state by hand, too.
+    Those of the forward pass exchange no gradients but activations, and have the code of a split model ("split").
     """
-    is_shard = pl.col("collective").is_in(["all_gather", "reduce_scatter"])
-    of_shards = total(collectives.filter(is_shard), "exposed_ns")
-    if context.program != "training" or 2 * of_shards <= total(collectives, "exposed_ns"):
+    if context.program != "training":
         return ""
-    return "FSDP" if context.host.names.get_column("name").cast(pl.String).str.contains(_FSDP).any() else "sharded"
+    names = context.host.names.get_column("name").cast(pl.String)
+    for trainer, pattern in _TRAINERS.items():
+        if names.str.contains(pattern).any():
+            return trainer
+    launched = lookup(context.within.activities.select("activity_id", "launch_id"), collectives, "activity_id")
+    phase = context.around.events.get_column("phase")[launched.get_column("launch_id")]
+    exposed = collectives.with_columns((phase == "forward").fill_null(False).alias("forward"))
+    is_shard = pl.col("collective").is_in(["all_gather", "reduce_scatter"])
+    if 2 * total(exposed.filter(is_shard), "exposed_ns") > total(exposed, "exposed_ns"):
+        return "sharded"
+    # The backward pass exchanges the gradients of a split model's activations as often.
+    return "split" if 4 * total(exposed.filter("forward"), "exposed_ns") > total(exposed, "exposed_ns") else ""
 
 
 def copies(context: AdviceContext) -> Opportunity | None:

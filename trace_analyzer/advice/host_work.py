@@ -21,8 +21,8 @@ from trace_analyzer.advice.opportunity import (
 )
 from trace_analyzer.advice.window_context import BY_INDUCTOR, COMPILED, GRADIENTS, AdviceContext
 from trace_analyzer.analyses.cpu import CpuRun
-from trace_analyzer.catalog.event_names import OF_DATALOADER, OPTIMIZER_STEP, PROFILER_STEP_NAME
-from trace_analyzer.catalog.fixes import FUSED, for_compiled, optimizer_in_few_launches, page_of, pages
+from trace_analyzer.catalog.event_names import DDP, OF_DATALOADER, OPTIMIZER_STEP, PROFILER_STEP_NAME
+from trace_analyzer.catalog.fixes import FUSED, OF_CPU, for_compiled, optimizer_in_few_launches, page_of, pages
 from trace_analyzer.frames.intervals import clip
 from trace_analyzer.report import Advice, Saving
 from trace_analyzer.units import count, counted, duration, percent
@@ -167,6 +167,7 @@ def cpu_advice(run: CpuRun, names: pl.DataFrame) -> tuple[Advice, ...]:
     shown = {
         "training": names.get_column("phase").is_in(GRADIENTS).any(),
         "convolutions": name.str.contains("convolution").any(),
+        "DDP": name.str.contains(DDP).any(),
         "workers": name.str.contains("_MultiProcessingDataLoaderIter").any(),
         "another loader": not name.str.contains(OF_DATALOADER).any(),
         "numbers": _leading(run, "python") in ("tensor()", "as_tensor()"),
@@ -178,7 +179,11 @@ def cpu_advice(run: CpuRun, names: pl.DataFrame) -> tuple[Advice, ...]:
     of_torch = (pl.col("part") == "python") & pl.col("in_torch")
     part = pl.when(of_torch).then(pl.lit("python-of-torch")).otherwise("part")
     run = replace(run, pieces=run.pieces.with_columns(part.alias("part")))
-    advice = (_advice(CpuFix(**page), run, cases, optimizer) for page in pages().values() if "parts" in page)
+    of_page = ("id", "title", "code", "sections", "cases", *OF_CPU)
+    fixes = (
+        CpuFix(**{key: page[key] for key in of_page if key in page}) for page in pages().values() if "parts" in page
+    )
+    advice = (_advice(fix, run, cases, optimizer) for fix in fixes)
     items = (item for _, item in sorted(filter(None, advice), key=lambda pair: -pair[0]))
     is_compiled = name.str.contains(BY_INDUCTOR).any()
     return tuple(replace(item, code=for_compiled(item.code)) if is_compiled else item for item in items)

@@ -14,7 +14,13 @@ from trace_analyzer.analyses.left_out import cold_idle
 from trace_analyzer.analyses.modules import MODULE_CLASS
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.devices import Device
-from trace_analyzer.catalog.event_names import OPTIMIZER_STEP, SCOPES_OF_TORCH, preparation_of, serving_steps
+from trace_analyzer.catalog.event_names import (
+    INDUCTOR_FILE,
+    OPTIMIZER_STEP,
+    SCOPES_OF_TORCH,
+    preparation_of,
+    serving_steps,
+)
 from trace_analyzer.catalog.fixes import Platform, Program, platform_of
 from trace_analyzer.findings import DeviceFindings
 from trace_analyzer.frames.intervals import clip, filter_inside, spans_on, union
@@ -272,9 +278,7 @@ def _is_torch_1(host: Host, context: Context) -> bool:
 
 COMPILED = r"^Torch-Compiled Region|^## Call CompiledFxGraph"
 """Names that Dynamo and Inductor give to their compiled code at run time."""
-BY_INDUCTOR = (
-    rf"{COMPILED}|^CompiledFunction(Backward)?$|(^|/)torchinductor_\w+/|^triton_(poi|red|per|tem|for)_|^triton__0d"
-)
+BY_INDUCTOR = rf"{COMPILED}|^CompiledFunction(Backward)?$|{INDUCTOR_FILE}|^triton_(poi|red|per|tem|for)_|^triton__0d"
 """The same, files that Inductor writes, and names of its kernels."""
 
 

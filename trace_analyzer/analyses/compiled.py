@@ -31,6 +31,7 @@ from trace_analyzer.sections import WHOLE_TRACE, Section, Shown
 
 COMPILE_LOG = {
     "region": pl.String,
+    "compiled_function": pl.String,
     "graph_break": pl.String,
     "recompiled": pl.String,
     "compile_ns": pl.Int64,
@@ -39,8 +40,19 @@ COMPILE_LOG = {
 _LOGS = "dedicated_log_torch_trace*.log"
 _EVENT = re.compile(r"V\d{4} [\d:.]+ \d+ [^\]]*\] (\{.*)")
 _FOLDER = re.compile(r"[^_]*_(\d+)_(\d+)_\d+")
-_DETAILS = re.compile(r"\n\s*(?:User (?:code traceback|stack trace)|Developer debug context|For more details)")
-_LONGEST = 500
+_DETAILS = re.compile(
+    r"\n\s*(?:User (?:code traceback|stack trace)|from user code|Traceback|Developer debug context|For more details|Set TORCH)"
+)
+_LIBRARIES = r"(?<!\S)\S*/(?:site-packages|lib/python3\.\d+)/"
+_LEADS = {
+    r"Graph break in user code at ": "",
+    r"\n(?:Graph Break )?Reason: (?:Encountered graph break when attempting to trace [^\n]*\n+)?": ": ",
+    r"(?m)^\s*Explanation: (?:.|\n)*?(?=^\s*Hint: |\Z)": "",
+    "Hint: ": "– ",
+    _LIBRARIES: "",
+}
+"""What stands between place, reason and hints of a graph break (torch/_dynamo/symbolic_convert.py) -> what replaces it."""
+_LONGEST = 240
 """Characters of reasons that are kept."""
 
 
@@ -55,15 +67,22 @@ def read_compile_log(folder: Path, rank: int | None) -> pl.DataFrame:
     for region, name, payload in (event for log in logs for event in _events(log)) if logs else _artefacts(folder):
         row = compilations.setdefault(region, {"region": region, "cache_misses": 0})
         if name == "dynamo_graph_break_reason":
-            row["graph_break"] = _in_a_line([payload])
+            row["graph_break"] = _why_broken(payload)
         elif name == "recompile_reasons":
             row["recompiled"] = _in_a_line(_reasons(payload))
         elif "_cache_miss" in name:
             row["cache_misses"] += 1
         elif name == "compilation_metrics":
-            seconds = _json(payload).get("entire_frame_compile_time_s")
+            metrics = _json(payload)
+            seconds = metrics.get("entire_frame_compile_time_s")
             row["compile_ns"] = (
                 round(seconds * 1e9) if isinstance(seconds, (int, float)) and 0 <= seconds < 1e9 else None
+            )
+            if isinstance(failure := metrics.get("fail_reason"), str):
+                row.setdefault("graph_break", _why_broken(failure))
+            file, line, function = (metrics.get(f"co_{key}") for key in ("filename", "firstlineno", "name"))
+            row["compiled_function"] = (
+                re.sub(_LIBRARIES, "", f"{file}({line}): {function}") if file and function else None
             )
     if not compilations:
         raise errors.UsageError(
@@ -120,9 +139,16 @@ def _reasons(payload: str) -> list[str]:
     return list(map(str, reasons)) if isinstance(reasons, list) else [payload]
 
 
+def _why_broken(text: str) -> str | None:
+    """Return place, reason and hints of a graph break in one line."""
+    for lead, short in _LEADS.items():
+        text = re.sub(lead, short, text)
+    return _in_a_line([text])
+
+
 def _in_a_line(reasons: list[str]) -> str | None:
     """Return reasons in one line, each without the details and the stack that follow it."""
-    text = " ".join(_DETAILS.split(reason, maxsplit=1)[0] for reason in reasons)
+    text = "; ".join(_DETAILS.split(reason, maxsplit=1)[0].strip() for reason in reasons)
     return textwrap.shorten(text, _LONGEST, placeholder=" …") or None
 
 
@@ -187,8 +213,6 @@ def compiled_regions(context: Context, activities: pl.DataFrame, compile_log: pl
     """Return table `compiled_regions`: the runs of each region, summed up, with what they launched."""
     host = context.host
     runs = host.those(pl.col("name").str.contains(_REGION), "event_id", "name", "start_ns", "end_ns", "duration_ns")
-    if runs.is_empty():
-        return COMPILED_REGIONS.empty()
     around = context.tree.nearest(host.each(pl.col("name").str.contains(_REGION).cast(pl.UInt8)))
     launched = activities.select("duration_ns", around[activities.get_column("launch_id")].alias("event_id"))
     work = launched.group_by("event_id").agg(
@@ -209,7 +233,7 @@ def compiled_regions(context: Context, activities: pl.DataFrame, compile_log: pl
     function = pl.col("python_function")
     return COMPILED_REGIONS.conform(
         named.sort("duration_ns", "event_id", descending=[True, False])
-        .group_by(pl.col("name").str.extract(_REGION, 1).alias("frame"), pl.col("name").str.extract(_REGION, 2).alias("version"))
+        .group_by(pl.col("name").cast(pl.String).str.replace(_REGION, "$1/$2").alias("region"))
         .agg(
             pl.len().alias("count"),
             pl.col("duration_ns").sum().alias("host_ns"),
@@ -217,12 +241,16 @@ def compiled_regions(context: Context, activities: pl.DataFrame, compile_log: pl
             function.drop_nulls().first(),
             pl.col("event_id", "start_ns", "end_ns").first(),
         )
+        .join(compile_log, on="region", how="full", coalesce=True)
+        .filter(pl.any_horizontal(pl.col("count", "graph_break", "recompiled").is_not_null()))
         .with_columns(
-            pl.format("{}/{}", "frame", "version").alias("region"),
-            pl.col("version").cast(pl.UInt32, strict=False).alias("compiled_before"),
+            pl.col("count", "host_ns", "activity_count", "device_ns").fill_null(0),
+            pl.coalesce(function, "compiled_function"),
+            pl.col("region").str.extract(r"/(\d+)").cast(pl.UInt32, strict=False).alias("compiled_before"),
+        )
+        .with_columns(
             pl.format("{}, line {}", function.str.extract(_RESUMED, 1), function.str.extract(_RESUMED, 2)).alias("resumed_after"),
         )
-        .join(compile_log, on="region", how="left")
         .sort("device_ns", "host_ns", "region", descending=[True, True, False])
     )  # fmt: skip
 
@@ -256,10 +284,10 @@ REGIONS_SECTION = Section(
     show=(
         "region",
         Shown("python_function", "function", "frame", terminal=80, markdown=True),
-        Shown("resumed_after", "goes on after", "text", terminal=100, markdown=True),
-        Shown("graph_break", "graph break", "text", terminal=120, markdown=True),
-        Shown("compiled_before", "compiled before", markdown=True, terminal=80, unless_zero=True),
-        Shown("recompiled", "as", "text", terminal=120, markdown=True),
+        Shown("resumed_after", "goes on after", "text", terminal=140, markdown=True),
+        Shown("graph_break", "graph break", "text", terminal=80, markdown=True),
+        Shown("compiled_before", "compiled before", markdown=True, terminal=100, unless_zero=True),
+        Shown("recompiled", "compiled again, as", "text", terminal=80, markdown=True),
         Shown("compile_ns", "compilation", markdown=True, terminal=80),
         Shown("cache_misses", "cache misses", markdown=True, unless_zero=True),
         "count",

@@ -10,7 +10,7 @@ from trace_analyzer.analyses.host import CALLS, Context
 from trace_analyzer.analyses.left_out import with_states
 from trace_analyzer.analyses.steps import HostSteps
 from trace_analyzer.analyses.work import MATMUL_FORMULAS, Record, call_work
-from trace_analyzer.catalog.event_names import built_in_call, serving_steps
+from trace_analyzer.catalog.event_names import INDUCTOR_FILE, built_in_call, serving_steps
 from trace_analyzer.catalog.kernels import kernel_buckets
 from trace_analyzer.frames.intervals import clip, innermost
 from trace_analyzer.frames.lookups import lookup, scatter
@@ -42,7 +42,7 @@ _NO_WORK = r"""(?x) ^aten::_?(?: alias | as_strided | chunk | conj | detach | di
 """Operators that make a view or allocate: however long they take, it is their call."""
 _FILE = r"\.py\(\d+\): "
 _CALLING = (
-    r"(?:^|/)torchinductor_\w+/|(?:^|/)torch/(?:__init__|autograd|functional|fx|nn|overrides|utils/(?:_config_module|_pytree|hooks)"
+    rf"{INDUCTOR_FILE}|(?:^|/)torch/(?:__init__|autograd|functional|fx|nn|overrides|utils/(?:_config_module|_pytree|hooks)"
     r"|_(?:compile|dynamo|functorch|guards|higher_order_ops|inductor|library|logging|ops|subclasses|tensor))\b"
 )
 """Files of PyTorch, and those that it writes, whose Python surrounds calls of modules, operators and compiled code."""

@@ -10,7 +10,7 @@ advice/rules.py decides when a fix applies and how much it saves at most. Settin
 - ``last_resort``: it comes after all other advice, however much it saves: it does not speed up the same work.
 - ``alone``: it is given only if there is no other advice.
 
-Those of a fix for a run on the CPU are the fields of `trace_analyzer.advice.host_work.CpuFix`. Section Code has the code, and
+Those of a fix for a run on the CPU are `OF_CPU`; a page may be both. Section Code has the code, and
 below a heading of its own that for a case which the rule names, or for a trace of ``training``, ``inference`` or
 ``serving``; ``... on hip`` and ``... on xpu`` are for these platforms. The rule fills in ``$dtype`` and other placeholders.
 """
@@ -30,6 +30,8 @@ from trace_analyzer.vocabulary import REGIMES
 
 PAGES = "trace_analyzer/catalog/advice"
 """Folder of the pages."""
+OF_CPU = ("parts", "least", "saves", "phases", "bits", "unless")
+"""Settings of a fix for a run on the CPU, as `trace_analyzer.advice.host_work.CpuFix` describes them."""
 HEADINGS = ("What", "Why", "When not", "Example", "Code", "Safety", "Bound")
 """Sections of a page, in this order: what to change, why it helps, when it does not, what it replaces, the code by case,
 what the change risks, and how the bound on its saving is computed."""
@@ -172,7 +174,9 @@ def _fix(row: Mapping[str, Any]) -> Fix:
             for platform in PLATFORMS
         }
 
-    plain: dict[str, Any] = {key: row[key] for key in row.keys() - {"title", "code", "cases", "sections", *PLATFORMS}}
+    plain: dict[str, Any] = {
+        key: row[key] for key in row.keys() - {"title", "code", "cases", "sections", *OF_CPU, *PLATFORMS}
+    }
     plain = {key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()}
     fix = Fix(
         **plain,
