@@ -16,7 +16,7 @@ from trace_analyzer.explain import items
 from trace_analyzer.pipeline import analyze
 
 NORM = "triton_red_fused__to_copy_add_native_layer_norm_7"
-SOURCE = "/tmp/torchinductor_me/ab/cab.py"
+SOURCE = "/tmp/cache/ab/cab" + 49 * "a" + ".py"  # TORCHINDUCTOR_CACHE_DIR=/tmp/cache
 EVENTS = [
     op("Torch-Compiled Region: 0/0", 0, 100), python("m.py(3): forward", 1, 98),
     op(NORM, 10, 8, kernel_file=SOURCE), launched(NORM, 12, 200, 30, 1),

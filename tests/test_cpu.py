@@ -199,6 +199,14 @@ def test_each_page_for_the_cpu_has_a_case() -> None:
     assert sorted(CPU_CASES) == [name for name, page in pages().items() if "parts" in page]
 
 
+@pytest.mark.parametrize("folder", ["torchinductor_me/ab", "cache/ab"])
+def test_pythons_time_in_code_that_inductor_wrote_is_no_python_of_the_program(folder: str) -> None:
+    frame = python(f"/tmp/{folder}/cab{49 * 'a'}.py(9): call", 0, 900)
+    items = [item.id for item in analysed(op("aten::view", 0, 0), frame, op("aten::mm", 900, 100), devices=[]).advice]
+    assert "cpu-compile" in items
+    assert "cpu-python" not in items
+
+
 def test_python_is_what_frames_name_and_a_launch_is_no_work() -> None:
     steps = [
         [annotation(f"ProfilerStep#{n}", 1_000 * n, 1_000), op("aten::add", 1_000 * n + 100, 400)] for n in range(4)

@@ -11,7 +11,7 @@ import polars as pl
 from trace_analyzer import analysis, schema
 from trace_analyzer.analyses.blame import Attribution
 from trace_analyzer.analyses.host import Context, Host
-from trace_analyzer.catalog.event_names import HOST_WAIT, PROFILER_STEP_NAME, named_code
+from trace_analyzer.catalog.event_names import HOST_WAIT, INDUCTOR_FILE, PROFILER_STEP_NAME, named_code
 from trace_analyzer.frames.arrays import column
 from trace_analyzer.frames.intervals import innermost, longest_place
 from trace_analyzer.frames.lookups import scatter
@@ -222,8 +222,6 @@ def titled_threads(host_events: pl.DataFrame, launches: pl.DataFrame, threads: p
 _FILE = r"^(.+)\(\d+\): "
 _INSTALLED = r"^.*(?:site|dist)-packages/"
 _STANDARD = r"^(?:.*/lib/python3\.\d+/|<frozen .*>)"
-_COMPILED = r"(?:^|/)c[a-z0-9]{50,}\.py$"
-"""Files that Inductor generates, named by their hash."""
 
 
 def frame_packages(host_events: pl.DataFrame) -> pl.DataFrame:
@@ -263,13 +261,13 @@ def _package(shared: str) -> pl.Expr:
         .str.strip_prefix("/")
     )
     first = inside.str.split("/").list.first()
-    return pl.when(file.str.contains(_COMPILED)).then(pl.lit("compiled by Inductor")).otherwise(first)
+    return pl.when(file.str.contains(INDUCTOR_FILE)).then(pl.lit("compiled by Inductor")).otherwise(first)
 
 
 def _shared_folder(names: pl.Series) -> str:
     """Return the common folder of all files with an absolute path, except installed packages and Python's own."""
     files = names.str.extract(_FILE).drop_nulls().str.replace_all("\\", "/", literal=True)
-    installed = files.str.contains(_INSTALLED) | files.str.contains(_STANDARD) | files.str.contains(_COMPILED)
+    installed = files.str.contains(_INSTALLED) | files.str.contains(_STANDARD) | files.str.contains(INDUCTOR_FILE)
     own = files.filter(files.str.starts_with("/") & ~installed).unique()
     return commonpath([PurePosixPath(file).parent for file in own]) if len(own) else ""
 

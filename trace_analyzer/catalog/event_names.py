@@ -227,7 +227,7 @@ def _parsed_steps(found: pl.DataFrame, rule: ServingRule) -> pl.DataFrame:
 # --- Code
 
 DATA_LOADING = "data-loading"
-INDUCTOR_FILE = r"(?:^|[/\\])(?:torchinductor_\w+[/\\]|[a-z2-7]{2}[/\\]c[a-z2-7]{51}\.py\b)"
+INDUCTOR_FILE = r"(?:^|[/\\])(?:torchinductor_\w+[/\\]|c[a-z0-9]{50,}\.py\b)"
 """Files that Inductor writes: in its default folder, or by their hash (``TORCHINDUCTOR_CACHE_DIR``; torch/_inductor/codecache.py)."""
 DDP = r"DistributedDataParallel|ddp\.reducer|parallel[/\\]distributed\.py\(\d+\): (_pre_)?forward"
 """Annotations, modules, operators and files of PyTorch's DistributedDataParallel."""
