@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from simulator import A100, Costs, Kernel, Simulation, Stream, Thread
 
-from trace_analyzer import pipeline, vocabulary
+from trace_analyzer import pipeline, thresholds, vocabulary
 from trace_analyzer.report import Report
 
 pytestmark = pytest.mark.slow
@@ -276,6 +276,45 @@ def test_planted_dependent_launches_overlap_by_design(overlap_ns: int) -> None:
     assert actual["dependent_launches"][1] == pytest.approx(overlap_ns / 10_000, rel=0.05)
     (row,) = report.tables["kernels"].to_dicts()
     assert (row["time_ns"], row["exclusive_ns"]) == (1_000_000, report.devices[0].busy_ns)
+
+
+def losing(lost: int, *, in_graph: bool) -> Report:
+    """Return the report on steps of 21 kernels; the last one, or the graph of five, is not recorded in ``lost`` of them."""
+    simulation, gone = Steady(), set()
+    thread, stream = simulation.thread(), simulation.stream()
+    for number in range(STEPS):
+        with thread.step(number):
+            for _ in range(20):
+                with thread.op("aten::add", before_ns=5_000):
+                    thread.launch(Kernel(ADD, 8_000, (432, 1, 1)), stream)
+            last = [thread.launch(Kernel(ADD, 500_000), stream)] if not in_graph else None
+            last = last or thread.launch_graph([Kernel(ADD, 100_000, (432, 1, 1))] * 5, stream)
+            gone |= {work.correlation for work in last if number in range(STEPS - 1 - lost, STEPS - 1)}
+            thread.synchronize(stream)
+    simulation.records = [
+        row
+        for row in simulation.records
+        if row.category not in ("kernel", "ac2g") or row.args.get("correlation", row.flow_id) not in gone
+    ]
+    return pipeline.analyze(simulation.json().encode())
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("in_graph", [False, True])
+@pytest.mark.parametrize(("lost", "status"), [(1, "ok"), (2, "ok"), (8, "insufficient")])
+def test_planted_lost_work_is_a_doubt_or_no_verdict_and_never_the_host_s(
+    lost: int, status: str, *, in_graph: bool
+) -> None:
+    report, whole = losing(lost, in_graph=in_graph), losing(0, in_graph=in_graph)
+    verdict, unrecorded = report.verdict, causes(report)["unrecorded-work"]
+    assert (whole.verdict.status, causes(whole)["unrecorded-work"]) == ("ok", 0)
+    assert unrecorded == pytest.approx(500_000 * lost, rel=0.05)
+    assert causes(report).total() - unrecorded <= 1.05 * causes(whole).total()
+    assert verdict.status == status
+    judged = verdict.parts_ns.get("unrecorded-work", 0) / (sum(verdict.parts_ns.values()) or 1)
+    doubt = any("work that the trace lacks" in why for why in verdict.confidence_why)
+    assert doubt == (status == "ok" and judged > thresholds.UNRECORDED_RATIO)
+    assert verdict.confidence != "high"
 
 
 @every_loop
