@@ -19,7 +19,7 @@ from tiers import examples
 
 from trace_analyzer import cli, errors, pipeline
 from trace_analyzer.compare.comparison import Comparison, Line
-from trace_analyzer.compare.decomposition import compare, split
+from trace_analyzer.compare.decomposition import compare
 from trace_analyzer.compare.facts import TimeShare
 from trace_analyzer.compare.gates import Gate, held, refusal
 from trace_analyzer.compare.judgement import kept_promises
@@ -40,6 +40,20 @@ def report(program: Program) -> Report:
 
 def compared(before: Program, after: Program) -> Comparison:
     return compare(report(before), report(after))
+
+
+def split(
+    before_ns: int, after_ns: int, before_count: Fraction | int | None, after_count: Fraction | int | None
+) -> tuple[Fraction, Fraction]:
+    """Split a difference into (by count, by time), as rationals; arguments are all totals, or all per step."""
+    change = Fraction(after_ns) - Fraction(before_ns)
+    if before_count is None or after_count is None:
+        return Fraction(0), change
+    if not before_count or not after_count:
+        return change, Fraction(0)
+    means = Fraction(before_ns) / Fraction(before_count) + Fraction(after_ns) / Fraction(after_count)
+    by_count = (Fraction(after_count) - Fraction(before_count)) * means / 2
+    return by_count, change - by_count
 
 
 def sums_are_exact(result: Comparison) -> None:

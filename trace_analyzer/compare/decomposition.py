@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -299,28 +298,12 @@ def _waterfalls(
     return bars
 
 
-def split(
-    before_ns: int, after_ns: int, before_count: Fraction | int | None, after_count: Fraction | int | None
-) -> tuple[Fraction, Fraction]:
-    """Split a difference into (by count, by time).
+def with_split(matches: pl.DataFrame, before_steps: int, after_steps: int) -> pl.DataFrame:
+    """Add difference_ns, by_count_ns and by_time_ns, per step.
 
     With n calls of mean time m, by count is (n' - n)(m + m')/2, and by time is (m' - m)(n + n')/2. Both change sign
     when the sides are swapped, and sum to n'm' - nm without an interaction term (the Shapley value of two factors,
-    Shapley 1953). Without counts, all is by time; work on one side only is by count. Arguments are all totals, or all
-    per step.
-    """
-    change = Fraction(after_ns) - Fraction(before_ns)
-    if before_count is None or after_count is None:
-        return Fraction(0), change
-    if not before_count or not after_count:
-        return change, Fraction(0)
-    means = Fraction(before_ns) / Fraction(before_count) + Fraction(after_ns) / Fraction(after_count)
-    by_count = (Fraction(after_count) - Fraction(before_count)) * means / 2
-    return by_count, change - by_count
-
-
-def with_split(matches: pl.DataFrame, before_steps: int, after_steps: int) -> pl.DataFrame:
-    """Add difference_ns, by_count_ns and by_time_ns, per step.
+    Shapley 1953). Without counts, all is by time; work on one side only is by count.
 
     Where every kernel has a roof, also add by_hardware_ns and by_software_ns.
 

@@ -154,11 +154,6 @@ def combined(columns: Sequence[Codes]) -> Codes:
     return np.unique(numbers, return_inverse=True)[1].astype(np.int64)
 
 
-def first_of_each(codes: Codes) -> Codes:
-    """Return the first row of each code."""
-    return np.unique(codes, return_index=True)[1].astype(np.int64)
-
-
 def sums_by(codes: Codes, values: Codes, count: int) -> Codes:
     """Return the sum of the values for each code under ``count``."""
     sums = np.zeros(count, np.int64)
