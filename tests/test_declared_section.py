@@ -78,7 +78,6 @@ ROWS = tuple(
 
 
 def toy_report(section: Section = SECTION) -> Report:
-    """Return a report with the toys."""
     report = gpu_report()
     tables = {**report.tables, "toys": frame(TOYS, ROWS)}
     return replace(report, tables=tables, declared=(DeclaredTable(TOYS, "devices[].toys", section),))

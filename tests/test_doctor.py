@@ -14,7 +14,6 @@ from trace_analyzer import cli, doctor, files, plugins
 
 
 def facts(topic: str) -> dict[str, doctor.Item]:
-    """Return the items of a topic by name."""
     return {item.name: item for item in doctor.items() if item.topic == topic}
 
 
@@ -24,20 +23,25 @@ def asked(*words: str) -> Any:
     return result
 
 
-def test_a_sound_installation_has_no_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sound_installation_has_no_problems_and_one_not_compiled_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "why_slow", lambda: None)
     result = asked()
     assert result.exit_code == 0
     assert result.stdout.endswith("No problems.\n")
     for topic in ("Versions", "Speed", "Plug-ins", "Calibrations"):
         assert f"\n{topic}\n" in f"\n{result.stdout}"
+    monkeypatch.setattr(doctor, "why_slow", lambda: "reading is slow: compile it")
+    result = asked()
+    assert result.exit_code == 1
+    assert "! compiled reader" in result.stdout
+    assert "compile it" in result.stdout
+    assert result.stdout.endswith(" problem.\n")
 
 
 def test_versions_are_those_of_the_metadata() -> None:
     own = facts("versions")
     for name in ("polars", "numpy", "click", "bokeh", "holoviews"):
-        assert own[name].value == metadata.version(name)
-        assert own[name].status == "ok"
+        assert (own[name].value, own[name].status) == (metadata.version(name), "ok")
 
 
 @pytest.mark.slow
@@ -54,7 +58,7 @@ def test_json_has_the_same_items() -> None:
 
 
 @pytest.mark.parametrize(("version", "status"), [(None, "problem"), ("0.1", "problem"), ("99.0", "ok")])
-def test_a_package_that_is_missing_or_old_is_a_problem(
+def test_a_missing_or_old_package_is_a_problem(
     version: str | None, status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "_version", lambda name: version if name == "bokeh" else "99")
@@ -75,15 +79,6 @@ def test_the_least_versions_are_those_that_are_declared(monkeypatch: pytest.Monk
     declared = ["bokeh<4,>=3.9", "bokeh-extra>=7", "polars>=2.1,<3", 'torch>=2.1; extra == "torch"']
     monkeypatch.setattr(doctor.metadata, "requires", lambda name: declared)
     assert [doctor._least_version(name) for name in ("bokeh", "polars", "torch", "numpy")] == ["3.9", "2.1", "", ""]
-
-
-def test_a_reader_that_is_not_compiled_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "why_slow", lambda: "reading is slow: compile it")
-    result = asked()
-    assert result.exit_code == 1
-    assert "! compiled reader" in result.stdout
-    assert "compile it" in result.stdout
-    assert result.stdout.endswith(" problem.\n")
 
 
 def test_calibrations_are_listed_and_damaged_ones_are_problems() -> None:
@@ -116,23 +111,17 @@ def test_redacted_it_names_no_path_and_no_plugin(monkeypatch: pytest.MonkeyPatch
 def test_plugins_are_listed_with_examples_that_do_not_hold(tmp_path: Path) -> None:
     folder = tmp_path / "wrong"
     shutil.copytree(SAMPLE, folder)
-    for file, old, new in (
-        ("kernels.toml", "not_toylib_map", "toylib_map_x"),
-        ("host_work.toml", "serialization.py(944)", "x.py(944)"),
-        ("step_marks.toml", "toylib round 3", "round 3"),
-        ("devices.toml", 'examples = ["Toy 1"]', 'examples = ["Toy 2"]'),
-    ):
+    wrong = (
+        ("kernels.toml", "not_toylib_map", "toylib_map_x", "toylib decides its counterexample 'toylib_map_x'"),
+        ("host_work.toml", "serialization.py(944)", "x.py(944)", "saving does not decide its example"),
+        ("step_marks.toml", "toylib round 3", "round 3", "toylib does not decide its example 'round 3'"),
+        ("devices.toml", 'examples = ["Toy 1"]', 'examples = ["Toy 2"]', "Toy 1 does not decide its example 'Toy 2'"),
+    )
+    for file, old, new, _ in wrong:
         path = folder / file
         path.write_text(path.read_text("utf-8").replace(old, new), encoding="utf-8")
     done = run("-m", "trace_analyzer", "doctor", "--plugin", str(folder))
     assert done.returncode == 1
-    for part in (
-        "wrong ",
-        "kernels.toml: toylib decides its counterexample 'toylib_map_x'",
-        "host_work.toml: saving does not decide its example",
-        "step_marks.toml: toylib does not decide its example 'round 3'",
-        "devices.toml: Toy 1 does not decide its example 'Toy 2'",
-        "4 problems.",
-    ):
+    for part in ("wrong ", *(f"{file}: {line}" for file, *_, line in wrong), "4 problems."):
         assert part in done.stdout
     assert run("-m", "trace_analyzer", "doctor", "--plugin", str(SAMPLE)).stdout.endswith("No problems.\n")

@@ -92,7 +92,8 @@ def late(device: int, host: int) -> Report:
     period, each = device + host + 40, device // 10
     return analysed([
         [annotation(f"ProfilerStep#{n}", at, period), annotation(LOADS, at + 1, host - 1),
-         *(launched("ampere_sgemm_128x64_tn", at + host + 10 * k, at + host + 20 + each * k, each, 10 * n + k + 1) for k in range(10)),
+         *(launched("ampere_sgemm_128x64_tn", at + host + 10 * k, at + host + 20 + each * k, each, 10 * n + k + 1)
+           for k in range(10)),
          call("cudaDeviceSynchronize", at + host + 95, device - 65)]
         for n, at in enumerate(range(0, 10 * period, period))
     ])  # fmt: skip

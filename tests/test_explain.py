@@ -37,7 +37,6 @@ def report() -> Report:
 
 
 def ids_of(report: Report) -> list[str]:
-    """Return one id of each kind."""
     kernel = f"kernel:{items.kernel_hash(items.kernel_names(report)[0])}"
     gap = items.longest_gaps(report, 1).item(0, "gap_id")
     own = (items.step_id(report, report.steps[1]), items.check_id(report, report.trust[-1]))
@@ -130,10 +129,14 @@ def test_things_of_another_device_have_it_behind_their_id() -> None:
 @pytest.mark.parametrize(
     ("asked", "near"),
     [
-        ("gap:999999", "there are gap:0 to gap:278; the longest is gap:"), ("advice:cuda-graph", "near it: advice:cuda-graphs"),
-        ("step:77", "near it: step:"), ("check:link", "near it: check:link_coverage"), ("kernel:00000000", "near it: kernel:"),
-        ("kernel:", "near it: kernel:"), ("kernel:" + "x" * 4000, "near it: kernel:"), ("kernal:1", "did you mean kernel?"),
-        ("Gap:1", "did you mean gap?"), ("phase:forward", "as ids begin with verdict, advice"), ("verdit", "near it: verdict"),
+        ("gap:999999", "there are gap:0 to gap:278; the longest is gap:"),
+        ("advice:cuda-graph", "near it: advice:cuda-graphs"),
+        ("step:77", "near it: step:"), ("check:link", "near it: check:link_coverage"),
+        ("kernel:00000000", "near it: kernel:"),
+        ("kernel:", "near it: kernel:"), ("kernel:" + "x" * 4000, "near it: kernel:"),
+        ("kernal:1", "did you mean kernel?"),
+        ("Gap:1", "did you mean gap?"), ("phase:forward", "as ids begin with verdict, advice"),
+        ("verdit", "near it: verdict"),
         ("", "near it: verdict"),
     ],
 )  # fmt: skip

@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 # Imports once, then forks a process for each point: Polars, not yet used, is sound in a fork.
-_DRIVER = """
+FORKS = """
 import ctypes, json, os, sys
 from pathlib import Path
 import polars, trace_analyzer.pipeline, trace_analyzer.render.html.view, trace_analyzer.render.html.figures
@@ -32,10 +32,8 @@ templates = trace_analyzer.render.html.view.environment()
 for name in templates.list_templates(["j2"]):
     templates.get_template(name)  # that they cannot be kept in the cache folder is no failure
 
-library, folder, number, first, stride = sys.argv[1], Path(sys.argv[2]), *map(int, sys.argv[3:6])
-arguments = sys.argv[6:]
-faults = ctypes.CDLL(library)
-point = first
+_, library, folder, stride, number, *arguments = sys.argv
+faults, folder, number, point = ctypes.CDLL(library), Path(folder), int(number), 1
 while True:
     place = folder / str(point)
     place.mkdir()
@@ -46,13 +44,13 @@ while True:
         for fd, name in ((1, "stdout"), (2, "stderr")):
             os.dup2(os.open(folder / f"{point}.{name}", os.O_WRONLY | os.O_CREAT), fd)
         sys.argv = ["analyze", *arguments]
-        faults.faults_arm(point, number)
+        ARM
         run()
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     print(json.dumps([point, code]), flush=True)
     if code == 0:
         break
-    point += stride
+    point += int(stride)
 """
 
 
@@ -66,25 +64,24 @@ class Outcome:
     left: dict[str, bytes]
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the faults as a library to preload."""
+def built(folder: Path, name: str, *options: str) -> Path:
     assert COMPILER is not None
-    path = tmp_path_factory.mktemp("faults") / "faults.so"
-    subprocess.run(
-        [COMPILER, "-shared", "-fPIC", "-O1", "-o", str(path), str(Path(__file__).with_name("faults.c")), "-ldl"],
-        check=True,
-    )
+    path, source = folder / f"{name}.so", Path(__file__).with_name(f"{name}.c")
+    subprocess.run([COMPILER, "-shared", "-fPIC", "-O1", *options, "-o", str(path), str(source), "-ldl"], check=True)
     return path
 
 
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(tmp_path_factory.mktemp("faults"), "faults")
+
+
 def outcomes(
-    library: Path, folder: Path, number: int, *arguments: str, first: int = 1, stride: int = 1
+    driver: str, library: Path, folder: Path, *arguments: object, seconds: float | None = 3600
 ) -> list[Outcome]:
     """Return the outcomes of the fault at every point, until it comes too late to have an effect."""
     own = environment(LD_PRELOAD=str(library), PYTHONDONTWRITEBYTECODE="1", POLARS_MAX_THREADS="1")
-    point = (str(number), str(first), str(stride))
-    done = run_python(_DRIVER, library, folder, *point, *arguments, env=own, timeout=3600)
+    done = run_python(driver, library, folder, *map(str, arguments), env=own, timeout=seconds)
     assert done.returncode == 0, done.stderr
     ended = [json.loads(line) for line in done.stdout.splitlines()]
     assert ended[-1][1] == 0
@@ -95,7 +92,6 @@ def outcomes(
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Return everything in the folder, by its path in it."""
     return {
         path.relative_to(folder).as_posix(): path.read_bytes() if path.is_file() else b""
         for path in folder.rglob("*")
@@ -103,13 +99,10 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 WRITES = {
-    "text and page": ("--format", "json", "-o", "out"),
-    "tables": ("--no-report", "--format", "json", "-o", "out", "--tables", "new/tables"),
+    "text and page": (("--format", "json", "-o", "out"), 2, 3),
+    "tables": (("--no-report", "--format", "json", "-o", "out", "--tables", "new/tables"), 47, 89),
 }
-
-
-STRIDES = {"text and page": (2, 3), "tables": (47, 89)}
-"""Every how many such calls one fails, and at how many a signal arrives.
+"""Words of the command, every how many writing calls one fails, and at how many a signal arrives.
 
 A table's file has four such calls; both strides are coprime to four, so that each kind of call is covered in many
 files.
@@ -120,28 +113,23 @@ STRIDE = os.environ.get("WRITE_FAULT_STRIDE")
 
 @pytest.mark.parametrize("number", [0, signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.parametrize("what", WRITES)
-def test_a_fault_at_every_write_leaves_nothing_half_written(
-    library: Path, tmp_path: Path, what: str, number: int
-) -> None:
-    stride = int(STRIDE or STRIDES[what][number != 0])
+def test_a_fault_at_a_write_leaves_nothing_half_written(library: Path, tmp_path: Path, what: str, number: int) -> None:
+    words, *strides = WRITES[what]
     (tmp_path / "t.json").write_bytes(TRACE)
-    *faulty, whole = outcomes(library, tmp_path, number, str(tmp_path / "t.json"), *WRITES[what], stride=stride)
+    stride = int(STRIDE or strides[number != 0])
+    driver = FORKS.replace("ARM", "faults.faults_arm(point, number)")
+    *faulty, whole = outcomes(driver, library, tmp_path, stride, number, tmp_path / "t.json", *words)
     assert len(faulty) > 2
     expected = {0: 2, signal.SIGKILL: -signal.SIGKILL}.get(number, 128 + number)
     for outcome in faulty:
         assert outcome.code == expected, outcome
         for name, content in outcome.left.items():
-            assert (
-                (name == "out" and content == b"old")
-                or whole.left.get(name) == content
-                or (number == signal.SIGKILL and (".analyze-" in name))
-            ), (outcome.point, name, outcome.stderr)
+            is_old, is_whole = (name, content) == ("out", b"old"), whole.left.get(name) == content
+            is_temporary = number == signal.SIGKILL and ".analyze-" in name
+            assert is_old or is_whole or is_temporary, (outcome.point, name, outcome.stderr)
         if number != signal.SIGKILL:
-            lines = [
-                line
-                for line in outcome.stderr.splitlines()
-                if not line.startswith(("analyze: tables:", "analyze: report:"))
-            ]
+            told = ("analyze: tables:", "analyze: report:")
+            lines = [line for line in outcome.stderr.splitlines() if not line.startswith(told)]
             assert len(lines) == 1, outcome.stderr
             assert lines[0].startswith("analyze: "), outcome.stderr
             assert ("No space left on device" if number == 0 else "nothing half written was left") in lines[0]

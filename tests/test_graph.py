@@ -23,8 +23,6 @@ ONE = pl.DataFrame({"a": [1]})
 
 
 class Counted:
-    """Make values and count the calls."""
-
     calls = 0
 
     def __call__(self) -> pl.DataFrame:

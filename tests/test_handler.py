@@ -29,7 +29,6 @@ def work() -> None:
 
 
 def recorded(handler: Callable[..., Any], cycles: Callable[[int], ProfilerAction], steps: int, **options: Any) -> None:
-    """Work for some steps under torch's profiler."""
     with profile(activities=CPU, schedule=cycles, on_trace_ready=handler, **options) as profiler:
         for _ in range(steps):
             work()
@@ -122,7 +121,7 @@ def test_nothing_is_overwritten_and_the_report_is_a_choice(tmp_path: Path) -> No
     ],
     ids=["a failed analysis", "too long an analysis", "no folder"],
 )
-def test_what_fails_warns_and_keeps_the_trace(
+def test_a_failure_is_a_warning(
     folder: str, options: dict[str, Any], warning: str, kept: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")

@@ -9,63 +9,35 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner, Result
+from conftest import SAMPLES
 from test_compiled import LOG
 
+from trace_analyzer.catalog.devices import PEAK_NAMES, with_overrides
 from trace_analyzer.cli import VERBS, main
 
-SAMPLES = Path(__file__).resolve().parents[1] / "sample_traces"
 SAMPLE = SAMPLES / "synthetic_overhead_launch.json.gz"
-CPU = SAMPLES / "cpu_mlp.json.gz"
 
 VALUES = {
-    ("--report", "PATH"): "there.html",
-    ("--max-report-mb", "N"): "5",
-    ("--output", "FILE"): "out.txt",
-    ("--tables", "DIR"): "tables",
-    ("--fail-on", "REGIME"): "compute-bound",
-    ("--max-idle", "RATIO"): "1",
-    ("--device", "N"): "0",
-    ("--step", "N"): "3",
-    ("--gpu", "NAME"): "H200",
-    ("--peak-tflops", "X"): "989",
-    ("--peak-tflops", "DTYPE=X"): "bf16=989",
-    ("--peak-gbps", "X"): "3350",
-    ("--measured-step-ms", "X"): "12.5",
-    ("--calibration", "FILE"): "calibration.json",
-    ("--capture", "FILE"): str(SAMPLE),
-    ("--capture", "FOLDER"): str(SAMPLES),
-    ("--compile-log", "DIR"): "compiled",
-    ("--max-peak", "SIZE"): "20GiB",
-    ("--units", "N,M"): "10,12",
-    ("--rank-of", "PATTERN"): r"rank(\d+)",
-    ("--budget", "S"): "2",
-    ("--max-bytes", "N"): "100000000",
-    ("--output", "FOLDER"): "recorded",
-    ("--steps", "N"): "2",
-    ("--skip", "N"): "1",
-    ("--seconds", "X"): "0.2",
-    ("--after", "X"): "0",
-    ("--plot", "FILE"): "plot.html",
-    ("--trace", "TRACE"): str(SAMPLE),
-    ("--memory", "SNAPSHOT"): str(SAMPLES / "synthetic_training.json.gz"),
-    ("--html", "FILE"): "compared.html",
-    ("--perfetto", "OUT"): "added.json.gz",
-    ("--before", "TRACE"): str(SAMPLE),
-    ("--before", "SNAPSHOT"): str(SAMPLE),
-    ("--prefetch", "K"): "4",
-    ("--batch", "K"): "2",
-    ("--speedup", "NAME=K"): "matmul=2",
-    ("--fail-if-slower", "R"): "5%",
-    ("--fail-if-slower", "LINE=R"): "copy=0.05",
-    ("--fail-if-more-idle", "R"): "0.1",
-    ("--workers", "N"): "1",
-    ("--dask", "SCHEDULER"): "tcp://127.0.0.1:9",
-    ("--rank-summary", "FILE"): "trace.rank.gz",
-    ("--advice", "ID"): "synchronization",
-    ("--note", "TEXT"): "workers",
-    ("--patch", "FILE"): str(SAMPLES / "README.md"),
-    ("--plugin", "DIR"): "none",  # tests/test_plugins.py names some, in processes of their own
-}
+    "--report PATH": "there.html", "--max-report-mb N": "5", "--output FILE": "out.txt", "--tables DIR": "tables",
+    "--fail-on REGIME": "compute-bound", "--max-idle RATIO": "1", "--device N": "0", "--step N": "3",
+    "--gpu NAME": "H200",
+    "--peak-tflops X": "989", "--peak-tflops DTYPE=X": "bf16=989", "--peak-gbps X": "3350",
+    "--measured-step-ms X": "12.5",
+    "--calibration FILE": "calibration.json", "--capture FILE": str(SAMPLE), "--capture FOLDER": str(SAMPLES),
+    "--compile-log DIR": "compiled", "--max-peak SIZE": "20GiB", "--units N,M": "10,12",
+    "--rank-of PATTERN": r"rank(\d+)",
+    "--budget S": "2", "--max-bytes N": "100000000", "--output FOLDER": "recorded", "--steps N": "2", "--skip N": "1",
+    "--seconds X": "0.2", "--after X": "0", "--plot FILE": "plot.html", "--trace TRACE": str(SAMPLE),
+    "--memory SNAPSHOT": str(SAMPLES / "synthetic_training.json.gz"), "--html FILE": "compared.html",
+    "--perfetto OUT": "added.json.gz", "--before TRACE": str(SAMPLE), "--before SNAPSHOT": str(SAMPLE),
+    "--prefetch K": "4",
+    "--batch K": "2", "--speedup NAME=K": "matmul=2", "--fail-if-slower R": "5%",
+    "--fail-if-slower LINE=R": "copy=0.05",
+    "--fail-if-more-idle R": "0.1", "--workers N": "1", "--dask SCHEDULER": "tcp://127.0.0.1:9",
+    "--rank-summary FILE": "trace.rank.gz", "--advice ID": "synchronization", "--note TEXT": "workers",
+    "--patch FILE": str(SAMPLES / "README.md"),
+    "--plugin DIR": "none",  # tests/test_plugins.py names some, in processes of their own
+}  # fmt: skip
 """A value for each placeholder of each option; words in the help are used as they are."""
 
 ALONE = ("--help", "--version", "--json-schema")
@@ -93,15 +65,11 @@ def forms(verb: str) -> Iterator[tuple[str, ...]]:
                 yield (opposite,)
             continue
         for form in spelled_out(metavar):
-            yield option, VALUES.get((option, form), form if form.islower() else f"no value for {option} {form}")
+            yield option, VALUES.get(f"{option} {form}", form if form.islower() else f"no value for {option} {form}")
 
 
 def spelled_out(metavar: str) -> list[str]:
-    """List the forms of a placeholder: ``[a|b]`` and ``A|b`` are choices, ``[B=]X`` is with and without.
-
-    >>> spelled_out("[DTYPE=]X"), spelled_out("N|all|steady"), spelled_out("[text|json]")
-    (['X', 'DTYPE=X'], ['N', 'all', 'steady'], ['text', 'json'])
-    """
+    """List the forms of a placeholder: ``[a|b]`` and ``A|b`` are choices, ``[B=]X`` is with and without."""
     if optional := re.fullmatch(r"\[(\w+=)\](\w+)", metavar):
         return [optional[2], optional[1] + optional[2]]
     return metavar.strip("[]").split("|")
@@ -122,11 +90,7 @@ def test_a_bare_trace_takes_what_report_takes() -> None:
 
 
 def together(forms_of_it: set[tuple[str, ...]], *, apart: tuple[set[str], ...]) -> list[list[str]]:
-    """Return few commands that hold every form: none has an option twice or options of two sets of `apart`.
-
-    >>> together({("--a", "1"), ("--a", "2"), ("--b",), ("--c",)}, apart=({"--b"}, {"--c"}))
-    [['--a', '1', '--b'], ['--a', '2', '--c']]
-    """
+    """Return few commands that hold every form: none has an option twice or options of two sets of `apart`."""
     commands: list[dict[str, tuple[str, ...]]] = []
     for option, *values in sorted(forms_of_it):
         side = next((options for options in apart if option in options), None)
@@ -155,14 +119,10 @@ def test_every_form_of_a_report_works(form: list[str], tmp_path: Path, monkeypat
     assert result.stdout or (tmp_path / "out.txt").stat().st_size
 
 
-def test_the_peak_for_all_types_is_that_of_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trace_analyzer.catalog.devices import PEAK_NAMES, with_overrides
-
+def test_the_peak_for_all_types_is_that_of_each() -> None:
     device = with_overrides(None, {"": 100.0, "bf16": 200.0}, None)
-    assert {name: getattr(device.peaks, name) for name in PEAK_NAMES} == {
-        **dict.fromkeys(PEAK_NAMES, 100.0),
-        "bf16": 200.0,
-    }
+    peaks = dict.fromkeys(PEAK_NAMES, 100.0) | {"bf16": 200.0}
+    assert {name: getattr(device.peaks, name) for name in PEAK_NAMES} == peaks
     assert device.source == "all, bf16: given by the user"
 
 
@@ -215,25 +175,22 @@ def test_every_form_of_record_works(form: list[str], tmp_path: Path, monkeypatch
 
 
 TRACES = {
-    "loop apply": ["loop"],
-    "loop check": ["loop", str(SAMPLE)],
-    "loop start": ["loop", str(SAMPLE)],
+    "loop apply": ["loop"], "loop check": ["loop", str(SAMPLE)], "loop start": ["loop", str(SAMPLE)],
     "explain": [str(SAMPLE)],
-    "whatif": [str(SAMPLE)],
-    "compare": [str(SAMPLE)] * 2,
-    "scaling": [str(SAMPLE)] * 2,
-    "export": [str(SAMPLE)],
-    "ranks": [str(SAMPLE)],
-    "memory": [str(SAMPLE)],
-    "baseline save": [str(SAMPLE), "saved.json"],
+    "whatif": [str(SAMPLE)], "compare": [str(SAMPLE)] * 2, "scaling": [str(SAMPLE)] * 2, "export": [str(SAMPLE)],
+    "ranks": [str(SAMPLE)], "memory": [str(SAMPLE)], "baseline save": [str(SAMPLE), "saved.json"],
     "baseline check": [str(SAMPLE)] * 2,
-}
+}  # fmt: skip
 """Verbs that take traces as the report does, each with its arguments."""
 
 REFUSES = {
-    "scaling": (2, 3), "whatif": (0, 3), "ranks": (2,), "loop apply": (2,), "loop check": (2,),
+    "scaling": (2, 3),
+    "whatif": (0, 3),
+    "ranks": (2,),
+    "loop apply": (2,),
+    "loop check": (2,),
     "loop start": (0, 2),
-}  # fmt: skip
+}
 """Exit codes of verbs that refuse two recordings at one batch, a trace that does not determine the answer, a trace
 without a rank, a turn that has not begun, or an advice that the report does not give."""
 
@@ -259,21 +216,17 @@ COMMANDS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_every_form_of_the_other_verbs_works(
-    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_form_of_a_verb_works(command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     verb, *form = command
     monkeypatch.setattr("trace_analyzer.cli.compare._PATIENCE_S", 1)  # no scheduler runs at the address in `VALUES`
     result = invoked(tmp_path, monkeypatch, *verb.split(), *TRACES[verb], *form)
-    assert result.exit_code in ((0,) if form[0] in ("--help", "--json-schema") else REFUSES.get(verb, (0,))), (
-        result.stderr
-    )
+    codes = (0,) if form[0] in ("--help", "--json-schema") else REFUSES.get(verb, (0,))
+    assert result.exit_code in codes, result.stderr
     assert "a bug in this program" not in result.stderr
     assert "no value for" not in result.stderr
 
 
 def test_every_verb_is_driven() -> None:
-    """Check that a verb with subcommands is tested with each of them."""
     verbs: set[str] = set()
     for name in VERBS:
         command = main.get_command(click.Context(main), name)

@@ -1,10 +1,11 @@
 """Host costs (blocking calls, data loaders and others) with their code, worked out by hand (microseconds)."""
 
+from collections.abc import Callable
 from typing import Any
 
 import polars as pl
 import pytest
-from kineto import Event, analysed, annotation, call, copy, launch, launched, loaded, op, overhead, python, rows
+from kineto import Event, analysed, annotation, call, copy, launched, loaded, op, overhead, python, rows
 from test_advice import NCCL
 from test_verdict import parts_of
 
@@ -16,11 +17,13 @@ from trace_analyzer.report import Debiased, Report
 pytestmark = pytest.mark.slow
 
 A, B = launched("a", 0, 10, 10, 1), launched("b", 80, 90, 10, 2)
+LOADS, COMPILES = "enumerate(DataLoader)#_It.__next__", "torch/_dynamo/convert_frame.py(1180): _compile"
 
 
-def costs(
-    *events: Any, columns: tuple[str, ...] = ("kind", "source", "count", "host_ns", "idle_ns")
-) -> list[tuple[Any, ...]]:
+COST = ("kind", "source", "count", "host_ns", "idle_ns")
+
+
+def costs(*events: Any, columns: tuple[str, ...] = COST) -> list[tuple[Any, ...]]:
     return rows(analysed(*events).tables["host_costs"], *columns)
 
 
@@ -36,12 +39,12 @@ def test_a_blocking_call_costs_the_drain_that_it_leaves_behind() -> None:
     assert costs(A, B, item(5), python("train.py(3): main", 0, 200), columns=columns) == [
         ("synchronization", ".item()", "cudaStreamSynchronize", "aten::_local_scalar_dense", "train.py(3): main", 1, 15, 10, 10)
     ]  # fmt: skip
-
-
-def test_waiting_for_a_busy_device_costs_nothing() -> None:
-    """Kernel b is queued behind kernel a, so nothing idles after the call."""
     busy = [launched("a", 0, 10, 50, 1), launched("b", 6, 60, 10, 2), item(20)]
-    assert costs(busy) == [("synchronization", ".item()", 1, 15, 0)]
+    assert costs(busy) == [("synchronization", ".item()", 1, 15, 0)], (
+        "behind a busy device nothing idles after the call"
+    )
+    twice = costs(A, B, item(5), call("cudaStreamSynchronize", 18.5, 1))
+    assert twice[0][:3] == ("synchronization", ".item()", 1), "two calls of one item count once"
 
 
 @pytest.mark.sampled
@@ -62,58 +65,43 @@ def test_what_a_person_wrote(around: list[Event], source: str) -> None:
     assert actual[:2] == ("synchronization", source)
 
 
-def test_two_calls_of_one_item_count_once() -> None:
-    assert costs(A, B, item(5), call("cudaStreamSynchronize", 18.5, 1))[0][:3] == ("synchronization", ".item()", 1)
-
-
 def test_pageable_copies_tell_what_they_copied() -> None:
-    blocking = [
-        op("aten::copy_", 24, 40), call("cudaMemcpyAsync", 25, 30, correlation=3), copy("HtoD (Pageable -> Device)", 30, 5, correlation=3)
-    ]  # fmt: skip
-    columns = ("kind", "source", "copy", "host_ns", "idle_ns")
-    actual = costs(A, B, blocking, columns=columns)
+    copied = copy("HtoD (Pageable -> Device)", 30, 5, correlation=3)
+    blocking = [op("aten::copy_", 24, 40), call("cudaMemcpyAsync", 25, 30, correlation=3), copied]
+    actual = costs(A, B, blocking, columns=("kind", "source", "copy", "host_ns", "idle_ns"))
     assert ("blocking-copy", ".cpu(), .to() or .copy_()", "HtoD (Pageable -> Device)", 30, 20) in actual
 
 
 @pytest.mark.sampled
 @pytest.mark.parametrize(
-    ("events", "kind", "name", "idle"),
+    ("events", "kind", "name"),
     [
-        ([annotation("enumerate(DataLoader)#_It.__next__", 30, 40), op("aten::stack", 35, 10)], "data-loading", "enumerate(DataLoader)#_It.__next__", 40),
-        ([call("cudaMalloc", 30, 40)], "allocation", "cudaMalloc", 40),
-        ([annotation("Python GC", 30, 40)], "garbage-collection", "Python GC", 40),
-        ([python("torch/_dynamo/convert_frame.py(1200): _compile", 30, 40)], "compilation", "torch/_dynamo/convert_frame.py(1200): _compile", 40),
-        ([overhead("Lazy Function Loading", 30, 40)], "compilation", "Lazy Function Loading", 40),
-        ([op("aten::mm", 25, 50), overhead("Lazy Function Loading", 30, 40)], "compilation", "Lazy Function Loading", 40),
-        ([overhead("Buffer Flush", 30, 40)], "profiler", "Buffer Flush", 40),
+        ([annotation(LOADS, 30, 40), op("aten::stack", 35, 10)], "data-loading", LOADS),
+        (
+            [annotation(LOADS, 30, 40), python("torch/utils/data/dataloader.py(700): __next__", 32, 30)],
+            "data-loading",
+            None,
+        ),
+        ([call("cudaMalloc", 30, 40)], "allocation", "cudaMalloc"),
+        ([annotation("Python GC", 30, 40)], "garbage-collection", "Python GC"),
+        ([python(COMPILES, 30, 40)], "compilation", COMPILES),
+        ([overhead("Lazy Function Loading", 30, 40)], "compilation", "Lazy Function Loading"),
+        ([op("aten::mm", 25, 50), overhead("Lazy Function Loading", 30, 40)], "compilation", "Lazy Function Loading"),
+        ([overhead("Buffer Flush", 30, 40)], "profiler", "Buffer Flush"),
     ],
-)  # fmt: skip
-def test_named_work(events: list[Event], kind: str, name: str, idle: int) -> None:
-    assert costs(A, B, *events, columns=("kind", "name", "count", "host_ns", "idle_ns")) == [(kind, name, 1, 40, idle)]
+)
+def test_named_work_counts_once(events: list[Event], kind: str, name: str | None) -> None:
+    actual = costs(A, B, *events, columns=("kind", "name", "count", "host_ns", "idle_ns"))
+    assert actual == [(kind, name, 1, 40, 40)]
 
 
-def test_work_within_work_of_its_kind_counts_once() -> None:
-    nested = [
-        annotation("enumerate(DataLoader)#_It.__next__", 30, 40),
-        python("torch/utils/data/dataloader.py(700): __next__", 32, 30),
-    ]
-    assert costs(A, B, *nested) == [("data-loading", None, 1, 40, 40)]
-
-
-def test_a_slow_first_launch_is_the_compilation_of_its_operator() -> None:
+def test_a_slow_first_launch_is_the_compilation_of_its_operator_and_cpu_operators_are_named() -> None:
     ordinary = [launched("k", 10_000 + 20 * i, 10_010 + 20 * i, 5, 10 + i) for i in range(5)]
-    first = [
-        op("aten::conv2d", 30, 5_000),
-        launch(40, 4_000, 2),
-        launched("b", 4_000, 4_050, 10, 3)[1] | {"args": {"device": 0, "context": 1, "stream": 7, "correlation": 2}},
-    ]
+    first = [op("aten::conv2d", 30, 5_000), launched("b", 40, 4_050, 10, 2, takes=4_000)]
     actual = costs(A, *ordinary, first, columns=("kind", "name", "operator", "host_ns", "idle_ns"))
     assert ("compilation", "cudaLaunchKernel", "aten::conv2d", 4_000, 4_000) in actual
-
-
-def test_cpu_operators_are_named() -> None:
-    late = launched("b", 3_000, 3_010, 10, 2)
-    assert costs(A, late, op("aten::sort", 100, 2_000), columns=("kind", "operator", "host_ns", "idle_ns")) == [
+    sort = [op("aten::sort", 100, 2_000), launched("b", 3_000, 3_010, 10, 2)]
+    assert costs(A, sort, columns=("kind", "operator", "host_ns", "idle_ns")) == [
         ("cpu-operator", "aten::sort", 2_000, 2_000)
     ]
 
@@ -128,18 +116,18 @@ def recompiled(*events: Any, columns: tuple[str, ...]) -> list[tuple[Any, ...]]:
 
 
 def test_recompilations_are_read_from_the_names_of_regions() -> None:
-    actual = recompiled(
-        region("0/0", 30), region("0/3", 40), region("1/0", 50), region("1/99999999999999999999", 60),
-        columns=("name", "count", "host_ns", "idle_ns", "start_ns")
-    )  # fmt: skip
+    regions = [region("0/0", 30), region("0/3", 40), region("1/0", 50), region("1/99999999999999999999", 60)]
+    actual = recompiled(*regions, columns=("name", "count", "host_ns", "idle_ns", "start_ns"))
     assert actual == [("Torch-Compiled Region: 0/3", 3, None, None, 40)], "compiled before the recording began"
+    other = [python(COMPILES, 28, 10), region("1/0", 40), region("0/2", 50)]
+    actual = recompiled(*other, columns=("name", "host_ns", "start_ns"))
+    assert actual == [("Torch-Compiled Region: 0/2", None, 50)], "what was compiled is something else"
 
 
 def test_a_recompilation_has_the_time_and_the_code_of_what_was_compiled_before_its_first_run() -> None:
     """Of [28, 48) all is idle; the compilation before the region ran first is not that of its second version."""
-    compiling = "torch/_dynamo/convert_frame.py(1180): _compile"
     events = [
-        python("train.py(7): step", 0, 200), python(compiling, 1, 7), region("0/0", 21), python(compiling, 28, 20),
+        python("train.py(7): step", 0, 200), python(COMPILES, 1, 7), region("0/0", 21), python(COMPILES, 28, 20),
         region("0/1", 50), region("0/1", 60), region("0/0", 70),
     ]  # fmt: skip
     columns = ("source", "name", "python_function", "count", "host_ns", "idle_ns", "start_ns", "end_ns")
@@ -147,12 +135,6 @@ def test_a_recompilation_has_the_time_and_the_code_of_what_was_compiled_before_i
         ("torch.compile", "Torch-Compiled Region: 0/1", "train.py(7): step", 1, 20, 20, 28, 48)
     ]
     assert costs(A, B, *events)[0] == ("compilation", None, 2, 27, 20), "its time is the compilation's as well"
-
-
-def test_a_compilation_of_something_else_is_no_recompilation() -> None:
-    compiling = python("torch/_dynamo/convert_frame.py(1180): _compile", 28, 10)
-    actual = recompiled(compiling, region("1/0", 40), region("0/2", 50), columns=("name", "host_ns", "start_ns"))
-    assert actual == [("Torch-Compiled Region: 0/2", None, 50)]
 
 
 def test_guards_cost_all_idle_time_in_their_lookups() -> None:
@@ -168,9 +150,18 @@ def test_guards_cost_all_idle_time_in_their_lookups() -> None:
 GEMM = "ampere_fp16_s16816gemm_fp16_128x64"
 
 
-def frames(count: int, start: float, apart: float, *, lasts: float = 0.1) -> list[object]:
-    """Build Python frames one after the other."""
-    return [python(f"a.py({n % 9}): f", start + apart * n, lasts) for n in range(count)]
+def frames(count: int, start: float, apart: float) -> list[Event]:
+    return [python(f"a.py({n % 9}): f", start + apart * n, 0.1) for n in range(count)]
+
+
+def attributes(count: int, start: float, apart: float = 0) -> list[Event]:
+    """Build runtime calls that look something up, one after the other or at once."""
+    return [call("cudaDeviceGetAttribute", start + apart * n, 0.1 if apart else 0) for n in range(count)]
+
+
+def iterations(before: Callable[[int], list[Event]], count: int = 12) -> list[Any]:
+    """Build iterations of 100 us, in which something stands before a launch."""
+    return [[before(100 * n), launched(GEMM, 100 * n + 52, 100 * n + 58, 30, n + 1)] for n in range(count)]
 
 
 def unbiased(report: Report) -> Debiased:
@@ -178,33 +169,29 @@ def unbiased(report: Report) -> Debiased:
     return report.verdict.debiased
 
 
-def test_events_that_follow_each_other_show_the_cost() -> None:
-    quick, slow = frames(30, 0, 0.4), frames(30, 100, 0.9)
-    nested = [python("outer", 200, 90), *(op("aten::add", 201 + 2 * n, 1) for n in range(30))]
-    costs = event_costs(host_of(loaded(quick, slow, nested)))
-    assert costs.rows() == [("operator", 2_000, 2_000), ("python", 400, 400)]
+BUSY = [call("cudaFuncSetAttribute", 100 + 0.3 * n, 0.05) for n in range(60)]
+ADDS = [python("outer", 200, 90), *(op("aten::add", 201 + 2 * n, 1) for n in range(30))]
+CONTEXTS = [call("cuCtxGetCurrent", 50 + 0.6 * n, 0.1, category="cuda_driver") for n in range(16)]
 
 
-def lookups(count: int, start: float, apart: float, *, category: str = "cuda_runtime") -> list[object]:
-    """Build calls that look something up, one after the other."""
-    name = "cudaDeviceGetAttribute" if category == "cuda_runtime" else "cuCtxGetCurrent"
-    return [call(name, start + apart * n, 0.1, category=category) for n in range(count)]
-
-
-def test_calls_that_look_something_up_show_what_recording_a_call_costs() -> None:
-    """The slow half are calls that do other work before the next call: they show no cost of recording."""
-    busy = [call("cudaFuncSetAttribute", 100 + 0.3 * n, 0.05) for n in range(60)]
-    costs = event_costs(host_of(loaded(lookups(16, 0, 0.6), lookups(16, 50, 0.6, category="cuda_driver"), busy)))
-    assert costs.rows() == [("runtime", 600, 600)]
-    assert event_costs(host_of(loaded(busy))).is_empty()
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ([frames(30, 0, 0.4), frames(30, 100, 0.9), ADDS], [("operator", 2_000, 2_000), ("python", 400, 400)]),
+        # few events show nothing, and slow ones no least
+        ([frames(15, 0, 0.4), [op("aten::add", 100 + 8 * n, 7) for n in range(30)]], [("operator", 0, 3_000)]),
+        # calls that do other work before the next call show no cost of recording
+        ([attributes(16, 0, 0.6), CONTEXTS, BUSY], [("runtime", 600, 600)]),
+        ([BUSY], []),
+    ],
+)
+def test_events_that_follow_each_other_show_the_cost(events: list[Any], expected: list[tuple[Any, ...]]) -> None:
+    assert event_costs(host_of(loaded(events))).rows() == expected
 
 
 def test_runtime_calls_delay_a_launch_too() -> None:
     """Between two launches 60 lookups at 600 ns and the launch itself: of 66 us before the launch, 36.6 us are recording."""
-    loop = [
-        [lookups(60, 100 * n, 0.6), launched(GEMM, 100 * n + 52, 100 * n + 58, 30, n + 1)] for n in range(12)
-    ]  # fmt: skip
-    estimate = unbiased(analysed(loop))
+    estimate = unbiased(analysed(iterations(lambda at: attributes(60, at, 0.6))))
     assert estimate.event_cost_ns == {"runtime": 600}
     assert estimate.events == 11 * 61
     assert estimate.removed_ns == 11 * 61 * 600
@@ -213,36 +200,21 @@ def test_runtime_calls_delay_a_launch_too() -> None:
 
 def test_a_kind_of_event_that_a_coarse_clock_measures_as_nothing_is_not_named() -> None:
     """Frames are 1 us apart; of lookups, most begin in the same microsecond as the one before."""
-    loop = [
-        [frames(20, 100 * n, 1), [call("cudaDeviceGetAttribute", 100 * n + 30, 0) for _ in range(20)],
-         launched(GEMM, 100 * n + 52, 100 * n + 58, 30, n + 1)]
-        for n in range(12)
-    ]  # fmt: skip
-    why = unbiased(analysed(loop)).why
+    why = unbiased(analysed(iterations(lambda at: [*frames(20, at, 1), *attributes(20, at + 30)]))).why
     assert "1 us per Python frame" in why
     assert "0 ns" not in why
     assert "query state" not in why
+    why = unbiased(analysed(iterations(lambda at: attributes(20, at + 30)))).why
+    assert "each in less than the trace's clock resolves" in why
 
 
-def test_no_cost_at_all_is_below_the_clock() -> None:
-    loop = [
-        [[call("cudaDeviceGetAttribute", 100 * n + 30, 0) for _ in range(20)], launched(GEMM, 100 * n + 52, 100 * n + 58, 30, n + 1)]
-        for n in range(12)
-    ]  # fmt: skip
-    assert "each in less than the trace's clock resolves" in unbiased(analysed(loop)).why
-
-
-def test_few_events_show_nothing_and_slow_ones_no_least() -> None:
-    few, slow = frames(15, 0, 0.4), [op("aten::add", 100 + 8 * n, 7) for n in range(30)]
-    assert event_costs(host_of(loaded(few, slow))).rows() == [("operator", 0, 3_000)]
-
-
-def late(count: int = 12, *, events: int = 100, period: float = 100.0, busy: float = 30.0) -> list[object]:
+def late(count: int = 12, *, events: int = 100, busy: float = 30.0) -> list[list[Any]]:
     """Build iterations in which ``events`` Python frames, 0.5 us each, stand before a launch."""
+    half = 0.5 * events
     return [
-        [frames(events, period * n, 0.5), launched(GEMM, period * n + 0.5 * events + 2, period * n + 0.5 * events + 8, busy, n + 1)]
+        [frames(events, 100 * n, 0.5), launched(GEMM, 100 * n + half + 2, 100 * n + half + 8, busy, n + 1)]
         for n in range(count)
-    ]  # fmt: skip
+    ]
 
 
 def test_a_late_launch_is_late_by_the_events_since_the_previous_one() -> None:
@@ -293,9 +265,6 @@ def test_the_profiler_s_own_rows_go_altogether() -> None:
     assert unbiased(report).parts_ns["profiler"] == 0
 
 
-# Whether the verdict stays
-
-
 def taken(least: int, most: int) -> ProfilerOverhead:
     return ProfilerOverhead("estimated", {"python": most}, {"python": least}, {"python": (200, 500)}, events=3)
 
@@ -306,28 +275,15 @@ def taken(least: int, most: int) -> ProfilerOverhead:
 )
 def test_it_survives_or_not_or_is_not_known(least: int, most: int, survives: bool | None, regime: str) -> None:
     estimate = verdict.debiased(parts_of(python=70, compute=50), taken(least, most))
-    assert (estimate.survives, estimate.regime, estimate.removed_ns, estimate.least_removed_ns) == (
-        survives,
-        regime,
-        most,
-        least,
-    )
+    actual = (estimate.survives, estimate.regime, estimate.removed_ns, estimate.least_removed_ns)
+    assert actual == (survives, regime, most, least)
     assert sum(estimate.parts_ns.values()) == estimate.window_ns == 120 - most
+    assert verdict.debiased(parts_of(other=7), taken(1, 2)) is None, "without a regime"
+    assert verdict.debiased(parts_of(python=7), None) is None, "without a recording"
 
 
-def test_without_a_regime_or_a_recording_there_is_nothing_to_say() -> None:
-    assert verdict.debiased(parts_of(other=7), taken(1, 2)) is None
-    assert verdict.debiased(parts_of(python=7), None) is None
-
-
-# Measured
-
-
-def steps(count: int = 12, busy: float = 30.0) -> list[object]:
-    return [
-        late(count, busy=busy),
-        [annotation(f"ProfilerStep#{n}", 100 * n - 1 if n else 0, 99) for n in range(count)],
-    ]
+def steps() -> list[object]:
+    return [late(), [annotation(f"ProfilerStep#{n}", 100 * n - 1 if n else 0, 99) for n in range(12)]]
 
 
 def test_the_measured_step_says_it_exactly() -> None:
@@ -341,12 +297,9 @@ def test_the_measured_step_says_it_exactly() -> None:
     assert (quick.survives, quick.regime) == (False, "compute-bound")
 
 
-def test_a_measured_step_that_is_no_shorter_takes_nothing() -> None:
+def test_a_measured_step_that_is_no_shorter_takes_nothing_and_one_too_short_is_reported() -> None:
     estimate = unbiased(analysed(steps(), measured_step_ms=0.2))
     assert (estimate.removed_ns, estimate.survives) == (0, True)
-
-
-def test_what_the_cpu_s_idle_time_cannot_explain_is_reported() -> None:
     estimate = unbiased(analysed(steps(), measured_step_ms=0.01))
     assert "is more than the CPU's idle time explains" in estimate.why
 

@@ -64,7 +64,6 @@ class Browser:
         WebDriverWait(self.driver, 20, poll_frequency=0.05).until(lambda _: condition())
 
     def part(self, name: str) -> Any:
-        """Find an element of the timeline."""
         return self.driver.find_element("css selector", f'[data-tl="{name}"]')
 
     def logs(self) -> list[str]:
@@ -154,7 +153,6 @@ def test_the_page_loads_and_draws(browser: Browser, theme: str) -> None:
 
 
 def opened(browser: Browser, start: int, end: int, **size: int) -> None:
-    """Open the report at an interval of its timeline."""
     browser.open(gpu_report(), fragment=f"#t={start},{end}", **size)
     browser.settled(f"#t={start},{end}")
 

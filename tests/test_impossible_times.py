@@ -4,31 +4,23 @@ from typing import Any
 
 import polars as pl
 import pytest
-from kineto import Event, analysed, annotation, call, kernel, launch, loaded, op
-
-from trace_analyzer.ingest import Trace
+from kineto import Event, analysed, annotation, call, kernel, launched, loaded, notes, op
 
 BASE = 1_419_247_332_972
 """Microseconds, sixteen days after the base of the file."""
 HOUR = 3_600_000_000
 
 
-def steps(count: int = 6, base: int = BASE, **place: Any) -> list[Event]:
+def steps(count: int = 6, base: float = BASE, **place: Any) -> list[Event]:
     """Build steps of 1 ms with 20 kernels of 10 us, each launched 50 us after the one before it."""
     events: list[Event] = []
     for step in range(count):
         at = base + 1_000 * step
         events.append(annotation(f"ProfilerStep#{step}", at, 999))
-        for i in range(20):
-            now, number = at + 50 * i, 1 + 20 * step + i
-            events += [
-                op("aten::add", now + 1, 45), launch(now + 4, 3, number), kernel("add", now + 9, 10, correlation=number, **place)
-            ]  # fmt: skip
+        for i, now in enumerate(at + 50 * i for i in range(20)):
+            events.append(op("aten::add", now + 1, 45))
+            events += launched("add", now + 4, now + 9, 10, 1 + 20 * step + i, takes=3, **place)
     return events
-
-
-def notes(trace: Trace) -> dict[str, int]:
-    return {note.code: note.count for note in trace.notes}
 
 
 def kernels(events: list[Event]) -> list[Event]:
@@ -60,17 +52,33 @@ def test_time_zero_decides_nothing_whenever_the_file_was_recorded(days: float, s
     assert notes(trace) == {"outside-time" if "last two" in share else "implausible-time": len(odd)}
 
 
-def test_a_file_with_times_from_zero_keeps_what_happens_at_zero() -> None:
-    for base in (0, 500):
-        trace = loaded(annotation("start", 0, 0), kernel("k", 0, 10), *steps(base=base))
-        assert notes(trace) == {}
-        assert trace.device_events.height == 121
+def behind(events: list[Event]) -> list[Event]:
+    """Return the events with a device whose clock is half an hour behind."""
+    return [event | {"ts": event["ts"] - HOUR / 2 * (event["cat"] == "kernel")} for event in events]
 
 
-def test_recordings_with_a_pause_of_hours_keep_all_of_their_parts() -> None:
-    second = [event | {"ts": event["ts"] + 5 * HOUR} for event in steps()]
-    trace = loaded(*steps(), *second)
-    assert (notes(trace), trace.device_events.height) == ({}, 240)
+@pytest.mark.parametrize(
+    ("events", "count"),
+    [
+        ([annotation("start", 0, 0), kernel("k", 0, 10), *steps(base=0)], 121),
+        ([annotation("start", 0, 0), kernel("k", 0, 10), *steps(base=500)], 121),
+        ([*steps(), *(event | {"ts": event["ts"] + 5 * HOUR} for event in steps())], 240),
+        (behind(steps()), 120),
+    ],
+    ids=["times from zero", "and a pause", "a pause of hours", "a clock that is behind"],
+)
+def test_times_that_can_be_are_kept(events: list[Event], count: int) -> None:
+    trace = loaded(*events)
+    assert (notes(trace), trace.device_events.height) == ({}, count)
+
+
+def test_a_host_event_of_weeks_is_left_out_and_copies_of_seconds_between_kernels_are_shortened() -> None:
+    trace = loaded(*steps(), op("aten::odd", BASE + 100, 1e12))
+    assert (trace.duration_ns, notes(trace)) == (PLAIN.duration_ns, {"implausible-time": 1})
+    events = steps()
+    for i in (10, 20, 30):
+        kernels(events)[i].update(name="Memcpy HtoD (Pageable -> Device)", cat="gpu_memcpy", dur=3e6)
+    assert notes(loaded(*events)) == {"impossible-duration": 3}
 
 
 @pytest.mark.parametrize("hours", [-300, -28, -2, -0.001, -0.0001, 2, 28, 300])
@@ -81,18 +89,6 @@ def test_kernels_far_from_their_launches_are_left_out(hours: float) -> None:
     trace = loaded(*events)
     assert (trace.duration_ns, sum(notes(trace).values())) == (5_999_000, 3)
     assert notes(trace).keys() <= {"implausible-time", "outside-time"}
-
-
-def test_a_device_whose_clock_is_an_hour_behind_keeps_its_work() -> None:
-    events = steps()
-    for event in kernels(events):
-        event["ts"] -= HOUR / 2
-    assert (notes(loaded(*events)), loaded(*events).device_events.height) == ({}, 120)
-
-
-def test_a_host_event_of_weeks_is_left_out() -> None:
-    trace = loaded(*steps(), op("aten::odd", BASE + 100, 1e12))
-    assert (trace.duration_ns, notes(trace)) == (PLAIN.duration_ns, {"implausible-time": 1})
 
 
 @pytest.mark.parametrize("odd", [[30], [0], [119], [7, 50, 51], [10, 30, 90]])
@@ -111,13 +107,6 @@ def test_a_duration_ends_where_the_streams_next_work_begins(odd: list[int]) -> N
     assert {i: durations[i] for i in odd} == {i: 40_000 if i == 119 else 50_000 for i in odd}
     assert {durations[i] for i in range(120) if i not in odd} == {10_000}
     assert trace.duration_ns == 5_999_000
-
-
-def test_copies_of_seconds_between_kernels_are_shortened() -> None:
-    events = steps()
-    for i in (10, 20, 30):
-        kernels(events)[i].update(name="Memcpy HtoD (Pageable -> Device)", cat="gpu_memcpy", dur=3e6)
-    assert notes(loaded(*events)) == {"impossible-duration": 3}
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,6 @@ def times(rows: Iterable[tuple[int, int]]) -> pl.DataFrame:
 
 
 def covered(rows: Iterable[Span]) -> set[tuple[int, int]]:
-    """Return (track, instant) of all that the spans cover."""
     return {(track, t) for track, start, end in rows for t in range(start, end)}
 
 
@@ -186,9 +185,7 @@ def test_one_window_clips_like_several(rows: list[Span], window: Span) -> None:
 
 
 @given(spans)
-def test_innermost_is_in_progress_and_starts_last_of_equals_the_shortest_and_of_these_the_last_row(
-    rows: list[Span],
-) -> None:
+def test_innermost_starts_last_of_equals_the_shortest_and_of_these_the_last_row(rows: list[Span]) -> None:
     expected = {}
     for track, t in itertools.product(range(3), range(HORIZON)):
         running = [(start, -end, i) for i, (on, start, end) in enumerate(rows) if on == track and start <= t < end]

@@ -7,15 +7,8 @@ import pytest
 from catalogue import examples
 from conftest import CORPUS
 
-from trace_analyzer.catalog.kernels import (
-    NAME_LIMIT,
-    Kernel,
-    KernelRule,
-    buckets,
-    function_words,
-    kernel_buckets,
-    rules,
-)
+from trace_analyzer.catalog import kernels as catalog
+from trace_analyzer.catalog.kernels import Kernel, KernelRule, buckets, function_words, kernel_buckets, rules
 
 LABELS = CORPUS.parent / "kernel_names.csv"
 
@@ -57,29 +50,24 @@ def test_every_rule_leaves_its_counterexamples() -> None:
         assert left not in decided.rows(), rule.id
 
 
-def test_every_rule_is_well_formed() -> None:
+def test_every_rule_is_well_formed_and_only_the_last_matches_all() -> None:
     for rule in rules():
-        assert {rule.group} <= {"matmul", "normalization", "pointwise", "communication", "other"}
-        assert {rule.prior} <= {"compute", "memory", "communication", "other"}
+        assert rule.group in ("matmul", "normalization", "pointwise", "communication", "other")
+        assert rule.prior in ("compute", "memory", "communication", "other")
         for pattern in filter(None, (rule.name, rule.words, rule.operator)):
             assert pl.Series(["x"]).str.contains(pattern, strict=True).dtype == pl.Boolean
-
-
-def test_ids_are_unique_and_only_the_last_rule_matches_all() -> None:
     assert len({rule.id for rule in rules()}) == len(rules())
     assert [rule.id for rule in rules() if not (rule.name or rule.words or rule.operator)] == [rules()[-1].id]
 
 
 def test_words_are_those_of_the_function_itself() -> None:
-    names = [
-        "void ns::residualScaleRMSNorm<other::Softmax<float>, 8>(float*)",
-        "ns::(anonymous namespace)::Store_KVCache(int*)",
-        "_fused_add_kernel",
-        "",
-        None,
-    ]
-    words = pl.DataFrame({"name": pl.Series(names, dtype=pl.String)}).select(function_words("name"))["name"].to_list()
-    assert words == ["residual_scale_rms_norm", "store_kv_cache", "_fused_add_kernel", None, None]
+    named = {
+        "void ns::residualScaleRMSNorm<other::Softmax<float>, 8>(float*)": "residual_scale_rms_norm",
+        "ns::(anonymous namespace)::Store_KVCache(int*)": "store_kv_cache", "_fused_add_kernel": "_fused_add_kernel",
+        "": None, None: None,
+    }  # fmt: skip
+    names = pl.DataFrame({"name": pl.Series(list(named), dtype=pl.String)})
+    assert names.select(function_words("name"))["name"].to_list() == list(named.values())
 
 
 def test_buckets_have_the_groups_of_the_article() -> None:
@@ -115,56 +103,43 @@ def test_one_row_per_distinct_kernel_in_order_and_never_null() -> None:
         schema_overrides={"operator": pl.String},
     )
     decided = kernel_buckets(kernels)
-    assert decided.columns == ["name", "operator", "bucket", "group", "prior", "rule"]
     assert decided["name"].to_list() == ["b", "ampere_sgemm_128x64_nn", None]
     assert decided["bucket"].to_list() == ["other", "matmul", "other"]
+    columns = ("name", "operator", "bucket", "group", "prior", "rule")
+    assert decided.schema == kernel_buckets(frame()).schema == dict.fromkeys(columns, pl.String)
 
 
-def test_no_kernels() -> None:
-    assert kernel_buckets(frame()).schema == dict.fromkeys(
-        ("name", "operator", "bucket", "group", "prior", "rule"), pl.String
-    )
-
-
-def test_missing_column() -> None:
-    with pytest.raises(pl.exceptions.ColumnNotFoundError):
-        kernel_buckets(pl.DataFrame({"name": ["x"]}))
-
-
-def test_only_the_head_of_a_name_counts() -> None:
-    assert bucket("x" * NAME_LIMIT + "_gemm") == "other"
+def test_rules_are_tried_in_order_on_the_head_of_a_name() -> None:
+    broad, narrow = (next(rule for rule in rules() if rule.id == wanted) for wanted in ("gemm", "unknown"))
+    assert kernel_buckets(frame(Kernel("gemm_kernel")), using=[narrow, broad])["rule"].to_list() == ["unknown"]
+    assert bucket("x" * catalog.NAME_LIMIT + "_gemm") == "other"
     assert bucket("x_gemm" + "x" * 10_000_000) == "matmul"
 
 
-def test_rules_are_tried_in_order() -> None:
-    broad, narrow = (next(rule for rule in rules() if rule.id == wanted) for wanted in ("gemm", "unknown"))
-    decided = kernel_buckets(frame(Kernel("gemm_kernel")), using=[narrow, broad])
-    assert decided["rule"].to_list() == ["unknown"]
+def right(labels: pl.DataFrame) -> pl.DataFrame:
+    """Return the labelled kernels with whether their bucket is one of those accepted."""
+    assert set(labels["accepted"].explode()) <= set(buckets()["bucket"])
+    assert not labels.select(pl.struct("name", "operator").is_duplicated().any()).item()
+    joined = labels.drop("bucket").join(kernel_buckets(labels), on=["name", "operator"], nulls_equal=True)
+    assert joined.height == labels.height
+    return joined.with_columns(right=pl.col("accepted").list.contains(pl.col("bucket")))
 
 
 @pytest.mark.skipif(not LABELS.exists(), reason="no labelled kernel names")
 @pytest.mark.parametrize("linked", [True, False], ids=["with operators", "by name alone"])
 def test_agrees_with_labels(linked: bool) -> None:
     first = pl.col("launching_ops").str.split(";").list.first().str.replace(r":\d+$", "")
-    labels = pl.read_csv(LABELS).with_columns(
-        pl.when(first != "<unlinked>", linked).then(first).alias("operator"),
-        pl.concat_str("bucket", "also_acceptable", separator="|", ignore_nulls=True).str.split("|").alias("accepted"),
-    )
-    assert set(labels["accepted"].explode()) <= set(buckets()["bucket"])
-    right = pl.col("accepted").list.contains(pl.col("bucket"))
+    both = pl.concat_str("bucket", "also_acceptable", separator="|", ignore_nulls=True)
+    operator = pl.when(first != "<unlinked>", linked).then(first)
+    decided = right(pl.read_csv(LABELS).with_columns(operator=operator, accepted=both.str.split("|")))
     time = pl.col("total_dur_us")
-    joined = labels.drop("bucket").join(kernel_buckets(labels), on=["name", "operator"], nulls_equal=True)
-    assert joined.height == labels.height
-    assert joined.select(right.mean()).item() >= 0.98
-    assert joined.select(time.filter(right).sum() / time.sum()).item() >= 0.995
+    assert decided.select(pl.col("right").mean()).item() >= 0.98
+    assert decided.select(time.filter("right").sum() / time.sum()).item() >= 0.995
 
 
 def test_kernels_of_libraries_are_known_by_name_alone() -> None:
     """Kernel names from the sources of libraries, labelled by function; few names show the function."""
-    labels = pl.read_csv(Path(__file__).parent / "library_kernels.csv").with_columns(
-        pl.col("bucket").str.split("|").alias("accepted"), pl.lit(None, pl.String).alias("operator")
-    )
-    assert set(labels["accepted"].explode()) <= set(buckets()["bucket"])
-    assert labels.select(pl.col("name").is_duplicated().any()).item() is False
-    joined = labels.drop("bucket").join(kernel_buckets(labels), on="name")
-    assert joined.select(pl.col("accepted").list.contains(pl.col("bucket")).mean()).item() >= 0.98
+    labels = pl.read_csv(Path(__file__).parent / "library_kernels.csv")
+    accepted = pl.col("bucket").str.split("|")
+    decided = right(labels.with_columns(accepted=accepted, operator=pl.lit(None, pl.String)))
+    assert decided.select(pl.col("right").mean()).item() >= 0.98

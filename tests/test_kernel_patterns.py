@@ -46,9 +46,7 @@ QUANTIZE = "_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi256ELi16ELb1EEEvPT0_
         ("<> ()", [ADD], ".*", 1),
     ],
 )  # fmt: skip
-def test_a_pattern_is_the_least_that_tells_a_kernel_from_others(
-    name: str, others: list[str], pattern: str, left: int
-) -> None:
+def test_a_pattern_is_the_least_that_tells_a_kernel(name: str, others: list[str], pattern: str, left: int) -> None:
     assert kernel_pattern(name, [name, *others]) == (pattern, left)
 
 
@@ -73,9 +71,8 @@ def test_a_pattern_is_found_in_its_kernel_and_counts_all_others(name: str, other
 )
 def test_the_command_of_a_card_names_one_kernel(names: tuple[str, str], command: str) -> None:
     """Kernels of an extension that share their outer name: the pattern is what differs."""
-    rows = [
-        kernel(f"void own::Launch<own::{name}>(float*)", 1_600 + 60 * n, 50 - n % 2) for n, name in enumerate(names * 6)
-    ]
+    calls = enumerate(f"void own::Launch<own::{name}>(float*)" for name in names * 6)
+    rows = [kernel(name, 1_600 + 60 * n, 50 - n % 2) for n, name in calls]
     (item,) = (item for item in analysed(in_a_row(GEMM), rows).advice if item.id == "custom-kernels")
     assert item.code.endswith(command)
 

@@ -48,7 +48,8 @@ def shaped(operator: str, dims: list[list[int]], kernels: int = 1, blocks: int =
     """Build an operator with shapes that launches kernels of 50 us."""
     around = op(operator, 0, 30, **{"Input Dims": dims, "Input type": ["c10::Half"] * len(dims)})
     return [
-        around, *(launched(GEMM, 1 + 2 * n, 40 + 50 * n, 50, n + 1, takes=1, grid=[blocks, 1, 1]) for n in range(kernels))
+        around,
+        *(launched(GEMM, 1 + 2 * n, 40 + 50 * n, 50, n + 1, takes=1, grid=[blocks, 1, 1]) for n in range(kernels))
     ]  # fmt: skip
 
 
@@ -104,7 +105,8 @@ def test_activities_are_summed_up_by_name_and_kernels_by_bucket() -> None:
         ("Memcpy HtoD", "memcpy", None, "copy", 1, 10, 0.1),
     ]  # fmt: skip
     assert [(b.bucket, b.group, b.kernel_count, b.time_ns, b.time_ratio) for b in report.devices[0].buckets] == [
-        ("matmul", "matmul", 1, 50_000, pytest.approx(5 / 9)), ("pointwise", "pointwise", 2, 40_000, pytest.approx(4 / 9)),
+        ("matmul", "matmul", 1, 50_000, pytest.approx(5 / 9)),
+        ("pointwise", "pointwise", 2, 40_000, pytest.approx(4 / 9)),
     ]  # fmt: skip
 
 
@@ -116,7 +118,8 @@ def unlinked(duration: float, **args: Any) -> Any:
 @pytest.mark.parametrize(
     ("rows", "other", "bound"),
     [
-        (1, unlinked(50), "memory"), (1, unlinked(99), "memory"), (1, unlinked(101), "compute"), (1, unlinked(50, grid=[499, 1, 1]), "compute"),
+        (1, unlinked(50), "memory"), (1, unlinked(99), "memory"), (1, unlinked(101), "compute"),
+        (1, unlinked(50, grid=[499, 1, 1]), "compute"),
         (1, unlinked(50, block=[64, 1, 1]), "compute"), (1, unlinked(2), "latency"), (4096, unlinked(50), "compute"),
     ],
 )  # fmt: skip
@@ -133,7 +136,8 @@ def test_other_executions_decide_no_bound_where_they_differ() -> None:
 
 @pytest.mark.sampled
 @pytest.mark.parametrize(
-    ("name", "blocks"), [("hipExtModuleLaunchKernel", 280), ("hipModuleLaunchKernel", 71_680), ("hipLaunchKernel", 71_680)]
+    ("name", "blocks"),
+    [("hipExtModuleLaunchKernel", 280), ("hipModuleLaunchKernel", 71_680), ("hipLaunchKernel", 71_680)]
 )  # fmt: skip
 def test_one_call_of_hip_counts_its_grid_in_threads(name: str, blocks: int) -> None:
     """An unlinked kernel counts its grid as others of its name do."""
@@ -160,9 +164,7 @@ SM = {"maxThreadsPerMultiprocessor": 2_048, "regsPerMultiprocessor": 65_536, "sh
         (1_024, 255, 200_000, 1),  # one block runs, or the launch would have failed
     ],
 )
-def test_waves_are_blocks_over_those_that_the_device_holds(
-    threads: int, registers: int, shared: int, resident: int
-) -> None:
+def test_waves_are_blocks_over_those_that_run_at_once(threads: int, registers: int, shared: int, resident: int) -> None:
     sizes = {"block": [threads, 1, 1], "registers per thread": registers, "shared memory": shared}
     report = analysed(kernel(ADD, 0, 10, grid=[108 * 64, 1, 1], **sizes), devices=[A100 | SM])
     assert report.tables["activities"].get_column("waves").to_list() == [pytest.approx(64 / resident)]

@@ -28,7 +28,6 @@ UNHURRIED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large
 
 
 def on_traces(count: int) -> settings:
-    """Return settings for ``count`` random traces."""
     return settings(max_examples=examples(count), suppress_health_check=UNHURRIED)
 
 
@@ -38,7 +37,6 @@ def coherent(trace: RandomTrace) -> RandomTrace:
 
 
 def latency_bound(report: Report) -> int:
-    """Return the launch latency measured by the analyser."""
     (bound,) = (item.value for item in report.verdict.evidence if item.metric == "launch_latency_bound_ns")
     assert isinstance(bound, int)
     return bound
@@ -50,25 +48,14 @@ def unchecked(trace: RandomTrace) -> Report:
         return analyze(trace.content)
 
 
-# Order
-
-
-def shuffled(content: bytes, seed: int) -> bytes:
-    """Return the file with its events in another order."""
-    document = json.loads(content)
-    random.Random(seed).shuffle(document["traceEvents"])
-    return json.dumps(document).encode()
-
-
 @given(random_traces(), st.integers(0, 99))
 @on_traces(6)
 def test_the_order_of_events_changes_nothing(trace: RandomTrace, seed: int) -> None:
-    one, other = (json.loads(analyze(content).to_json()) for content in (trace.content, shuffled(trace.content, seed)))
+    document = json.loads(trace.content)
+    random.Random(seed).shuffle(document["traceEvents"])
+    one, other = (json.loads(analyze(each).to_json()) for each in (trace.content, json.dumps(document).encode()))
     assert one.pop("trace")["event_count"] == other.pop("trace")["event_count"]
     assert one == other
-
-
-# Conservation
 
 
 @given(random_traces())
@@ -113,10 +100,8 @@ def links_stay_in_their_process(report: Report) -> None:
     processes = report.tables["threads"].select("thread_id", "process_id")
     launches = report.tables["launches"].join(processes, on="thread_id").select("launch_id", "process_id")
     owned = report.tables["activities"].join(launches, on="launch_id").filter(pl.col("correlation").is_not_null())
-    assert owned.group_by("device", "context").agg(pl.col("process_id").n_unique()).get_column("process_id").max() in (
-        None,
-        1,
-    )
+    owners = owned.group_by("device", "context").agg(pl.col("process_id").n_unique())
+    assert owners.get_column("process_id").max() in (None, 1)
 
 
 @given(random_traces())
@@ -149,9 +134,6 @@ def test_what_is_withheld_is_all_that_its_check_says_and_nothing_else(trace: Ran
             assert report.verdict.confidence != "high"
 
 
-# The definitions, one instant at a time
-
-
 @given(random_traces().map(coherent), st.randoms(use_true_random=False))
 @on_traces(6)
 def test_the_definitions_evaluated_slowly_say_the_same(trace: RandomTrace, rng: random.Random) -> None:
@@ -175,9 +157,8 @@ def check_windows(report: Report, facts: naive.Trace) -> None:
         start, end = naive.naive_window(members)
         assert (device.window_ns, device.busy_ns) == (end - start, naive.naive_busy(members))
         gaps = report.tables["gaps"].filter(pl.col("device") == device.index)
-        assert gaps.select(pl.col("start_ns", "end_ns") + int(report.trace.origin_ns)).rows() == naive.naive_gaps(
-            members
-        )
+        in_file = gaps.select(pl.col("start_ns", "end_ns") + int(report.trace.origin_ns)).rows()
+        assert in_file == naive.naive_gaps(members)
 
 
 def check_links(report: Report, facts: naive.Trace) -> bool:
@@ -187,14 +168,12 @@ def check_links(report: Report, facts: naive.Trace) -> bool:
     """
     rows = dict(report.tables["host_events"].select("event_id", "row").iter_rows())
     links, activities = naive.naive_links(facts), {a.row: a for a in facts.activities}
-    launch_of = {
-        row: rows.get(launch) for row, launch in report.tables["activities"].select("row", "launch_id").iter_rows()
-    }
+    table = report.tables["activities"].select("row", "launch_id").iter_rows()
+    launch_of = {row: rows.get(launch) for row, launch in table}
     for row, launch in launch_of.items():
         own, expected = activities[row], links[row]
-        ids = {
-            f.flow_id for f in facts.flows if not f.is_start and (f.pid, f.tid, f.time) == (own.pid, own.tid, own.start)
-        }
+        place = (own.pid, own.tid, own.start)
+        ids = {f.flow_id for f in facts.flows if not f.is_start and (f.pid, f.tid, f.time) == place}
         tails = {(f.pid, f.tid, f.time) for f in facts.flows if f.is_start and f.flow_id in ids}
         by_flow = {e.row for e in facts.host if e.is_call and (e.pid, e.tid, e.start) in tails}
         by_number = expected is not None and 0 < own.correlation == expected.correlation
@@ -213,16 +192,9 @@ def check_parts(report: Report, facts: naive.Trace, rng: random.Random) -> None:
             assert naive.naive_partition_at(facts, device, t + origin, bound) == part, (device, t)
 
 
-# Properties of a file that must not matter
-
-
 def essence(report: Report) -> dict[str, Any]:
     """Return the content of a report, without numbers of rows and threads."""
-    return {
-        "verdict": report.verdict,
-        "devices": report.devices,
-        "steps": report.steps,
-        "advice": report.advice,
+    return {name: getattr(report, name) for name in ("verdict", "devices", "steps", "advice")} | {
         "partition": report.tables["partition"].rows(),
         "idle": report.tables["idle"].select("device", "start_ns", "end_ns", "cause").rows(),
         "duration": report.trace.duration_ns,
@@ -255,31 +227,17 @@ def unchanged(trace: RandomTrace, change: Any) -> None:
 
 
 @given(random_traces(), st.integers(0, 10**9))
-@on_traces(3)
-def test_the_origin_of_time_does_not_matter(trace: RandomTrace, microseconds: int) -> None:
-    def later(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        def shifted(text: str) -> str:
-            whole, fraction = text.split(".")
-            return f"{int(whole) + microseconds}.{fraction}"
-
-        return [event | {"ts": shifted(event["ts"])} for event in events]
-
-    unchanged(trace, later)
-
-
-@given(random_traces())
-@on_traces(3)
-def test_numbers_of_host_processes_and_threads_do_not_matter(trace: RandomTrace) -> None:
+@on_traces(4)
+def test_the_origin_of_time_and_numbers_of_processes_do_not_matter(trace: RandomTrace, microseconds: int) -> None:
     """Renamed alike where both are equal: that marks the main thread."""
 
-    def renamed(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        host = {"4000", "4001", "5000", "5001"}
-        return [
-            event | {"pid": f"9{event['pid']}", "tid": f"9{event['tid']}"} if event["pid"] in host else event
-            for event in events
-        ]
+    def moved(event: dict[str, Any]) -> dict[str, Any]:
+        whole, fraction = event["ts"].split(".")
+        is_host = event["pid"] in {"4000", "4001", "5000", "5001"}
+        place = {"pid": f"9{event['pid']}", "tid": f"9{event['tid']}"} if is_host else {}
+        return event | {"ts": f"{int(whole) + microseconds}.{fraction}"} | place
 
-    unchanged(trace, renamed)
+    unchanged(trace, lambda events: [moved(event) for event in events])
 
 
 @given(random_traces())
@@ -288,26 +246,19 @@ def test_an_idle_thread_does_not_matter(trace: RandomTrace) -> None:
     """It has one operator in the middle of the trace, of no duration."""
 
     def with_thread(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        spans = sorted(
-            (event for event in events if event["ph"] == "X"), key=lambda event: tuple(map(int, event["ts"].split(".")))
-        )
-        middle = spans[len(spans) // 2]["ts"]
-        idle = {"ph": "X", "cat": "cpu_op", "name": "idle", "pid": "4000", "tid": "77", "ts": middle, "dur": "0"}
-        return [*events, idle]
+        times = sorted((event["ts"] for event in events if event["ph"] == "X"), key=Fraction)
+        idle = {"ph": "X", "cat": "cpu_op", "name": "idle", "pid": "4000", "tid": "77", "dur": "0"}
+        return [*events, idle | {"ts": times[len(times) // 2]}]
 
     changed = essence(rewritten(trace, with_thread))
     assert without_evidence(changed) == without_evidence(_original(trace.content))
 
 
 def distinct_places(trace: RandomTrace) -> bool:
-    """Return whether no two events of one thread share a start: only then does the file's order decide nothing."""
-    spans = [
-        (e["pid"], e["tid"], e["ts"])
-        for e in json.loads(trace.content, parse_float=str)["traceEvents"]
-        if e["ph"] == "X"
-    ]
-    starts = [ts for *_, ts in spans]
-    return len(set(spans)) == len(spans) and len(set(starts)) == len(starts)
+    """Return whether no two events share a start: only then does the file's order decide nothing."""
+    events = json.loads(trace.content, parse_float=str)["traceEvents"]
+    starts = [event["ts"] for event in events if event["ph"] == "X"]
+    return len(set(starts)) == len(starts)
 
 
 @given(random_traces().filter(distinct_places), st.integers(2, 5))
@@ -339,9 +290,7 @@ def with_steps(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @given(random_traces(), st.integers(3, 6))
 @on_traces(3)
-def test_annotations_on_threads_that_launch_nothing_do_not_matter_where_steps_are_marked(
-    trace: RandomTrace, count: int
-) -> None:
+def test_annotations_of_idle_threads_do_not_matter_where_steps_are_marked(trace: RandomTrace, count: int) -> None:
     """They repeat and span everything, as a mark of steps would; but the steps are marked already."""
 
     def with_annotations(events: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from kineto import analysed as analysed_events, annotation, call, kernel, launch, op, python
+from kineto import analysed as analysed_events, annotation, call, launched, op, python
 from program_laws import check_regime
 from replay_pairs import PAIRS
 
@@ -28,31 +28,21 @@ def report(name: str) -> Report:
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("name", LIMITS)
-def test_the_resource_that_limits_saves_most(name: str) -> None:
-    assert report(name).verdict.levers[0].resource == LIMITS[name]
-
-
-@pytest.mark.sampled
 @pytest.mark.parametrize("name", [*LIMITS, "staging", "bucket"])
-def test_levers_are_parts_of_one_replay(name: str) -> None:
+def test_levers_are_parts_of_one_replay_and_the_resource_that_limits_saves_most(name: str) -> None:
     """Check that shares and paths are parts of a whole, and that no lever saves more than its side's floor."""
     of = report(name)
     check_regime(of)
     rows, result = of.verdict.levers, whatif(of)
-    assert rows == result.levers
-    assert result.replay is not None
-    assert result.cpu_floor_ns is not None
-    assert result.device_floor_ns is not None
+    assert rows == result.levers == tuple(sorted(rows, key=lambda row: -row.saves_ns))
+    assert rows[0].resource == LIMITS.get(name, rows[0].resource)
+    assert None not in (result.replay, result.cpu_floor_ns, result.device_floor_ns, now := result.step_ns)
     assert sum(row.share_ratio for row in rows) <= 1 + 1e-9
     assert sum(row.path_ratio for row in rows) <= 1 + 1e-9
-    now = result.step_ns
-    assert now is not None
     for row in (*rows, *of.verdict.host_levers):
         floor = result.cpu_floor_ns if row in rows and row.resource != "host" else result.device_floor_ns
         assert 0 <= row.saves_ns <= now - floor + 1
         assert row.saves_ratio == pytest.approx(row.saves_ns / now)
-    assert list(rows) == sorted(rows, key=lambda row: -row.saves_ns)
 
 
 @pytest.mark.sampled
@@ -89,23 +79,27 @@ KERNEL_US, LAUNCHES, STEPS = 40, 25, 6
 
 def program(call_us: int, *, frame: bool = False, **options: float) -> Report:
     """Analyse steps that launch a kernel of 40 us every ``call_us``, and wait for the last at their end."""
-    step_us = LAUNCHES * max(call_us, KERNEL_US) + 60
+    step_us, shapes = step_of(call_us), {"Input Dims": [[10_000_000]], "Input type": ["float"]}
     events: list[object] = []
-    for step in range(STEPS):
-        begins, busy = 1_000 + step_us * step, 0
+    for step, begins in enumerate(range(1_000, 1_000 + STEPS * step_us, step_us)):
         events.append(annotation(f"ProfilerStep#{step}", begins, step_us))
         events += [python("train.py(7): loop", begins, step_us)] * frame
+        busy = 0
         for n in range(LAUNCHES):
-            called, number = begins + call_us * n, 100 * step + n + 1
-            busy = max(busy, called + 10) + KERNEL_US
-            shapes = {"Input Dims": [[10_000_000]], "Input type": ["float"]}
-            events += [op("aten::relu", called, call_us - 2, **shapes), launch(called + 4, 3, number)]
-            events.append(
-                kernel("vectorized_elementwise_kernel<4, x>", busy - KERNEL_US, KERNEL_US, correlation=number)
+            called = begins + call_us * n
+            start = max(busy, called + 10)
+            busy = start + KERNEL_US
+            events.append(op("aten::relu", called, call_us - 2, **shapes))
+            events += launched(
+                "vectorized_elementwise_kernel<4, x>", called + 4, start, KERNEL_US, 100 * step + n + 1, takes=3
             )
         waits = begins + call_us * LAUNCHES
         events.append(call("cudaDeviceSynchronize", waits, max(busy + 10 - waits, 5)))
     return analysed_events(events, **options)
+
+
+def step_of(call_us: int) -> int:
+    return LAUNCHES * max(call_us, KERNEL_US) + 60
 
 
 def test_time_between_operators_is_python_only_where_frames_were_recorded() -> None:
@@ -132,14 +126,10 @@ def test_steps_have_the_verdict_of_their_window() -> None:
 def test_a_measured_step_gives_the_answers_of_the_program_without_the_profiler(recorded_us: int, true_us: int) -> None:
     """The same program, with recording that makes each launch take longer, and without it: first another regime, then not."""
     true = program(true_us)
-    step_ms = (LAUNCHES * max(true_us, KERNEL_US) + 60) / 1_000
+    step_ms = step_of(true_us) / 1_000
     traced, known = program(recorded_us), program(recorded_us, measured_step_ms=step_ms)
-    assert traced.verdict.regime == "overhead-bound"
-    assert (
-        known.verdict.regime
-        == true.verdict.regime
-        == ("memory-bandwidth-bound" if true_us < KERNEL_US else "overhead-bound")
-    )
+    regime = "memory-bandwidth-bound" if true_us < KERNEL_US else "overhead-bound"
+    assert (traced.verdict.regime, known.verdict.regime, true.verdict.regime) == ("overhead-bound", regime, regime)
     assert known.verdict.levers[0].resource == true.verdict.levers[0].resource
     saves = [{lever.resource: lever.saves_ratio for lever in one.verdict.levers} for one in (known, true)]
     assert saves[0] == pytest.approx(saves[1], abs=0.1)

@@ -130,7 +130,6 @@ def test_results_are_a_line_at_the_prompt_and_a_page_in_a_notebook() -> None:
 
 @pytest.mark.slow
 def test_a_profile_that_cannot_be_saved_says_why(tmp_path: Path) -> None:
-    """PyTorch saves a trace once: here ``on_trace_ready`` does."""
     profiler = pytest.importorskip("torch.profiler")
     cpu = [profiler.ProfilerActivity.CPU]
     handler = ta.trace_handler(tmp_path, report=False)

@@ -40,22 +40,15 @@ def result() -> Comparison:
     return compare(report(BASE), report(SLOWER))
 
 
-def test_every_bucket_has_a_label_of_words() -> None:
+def test_every_bucket_has_a_label_of_words_of_its_own() -> None:
     labels = dict(buckets().select("bucket", "label").iter_rows())
-    assert len(set(labels.values())) == len(labels)
     assert not [label for label in labels.values() if "_" in label or "," in label or not label[:1].isupper()]
     assert {bucket_key(label.upper()) for label in labels.values()} == labels.keys()
-
-
-def test_no_label_is_two_lines() -> None:
-    """Check that an option naming a label means one line; a part and a bucket that share one share their key."""
-    keys = {*vocabulary.PARTS, *buckets().get_column("bucket")}
-    labels = [line_label(key).casefold() for key in keys]
-    assert len(set(labels)) >= len(labels) - 1  # "Other kernels" is both a part and a bucket
-    assert all(is_line(key) for key in keys)
-
-
-def test_groups_are_distinguished_from_buckets_of_their_key() -> None:
+    lines = {*vocabulary.PARTS, *labels}
+    assert (
+        len({line_label(key).casefold() for key in lines}) >= len(lines) - 1
+    )  # "Other kernels" is a part and a bucket
+    assert all(is_line(key) for key in lines)
     assert (group_label("matmul"), line_label("matmul")) == (vocabulary.GROUPS["matmul"].label, "Matmul")
     assert line_phrase("kv_cache") == "KV cache"
 
@@ -75,15 +68,12 @@ def test_people_read_labels_and_programs_keys() -> None:
 
 
 def test_a_report_names_buckets_for_people_and_has_keys_for_programs() -> None:
-    """Check that buckets have labels and keys, and a copy's kind, too, which stands where a kernel's bucket does."""
     activities = pl.DataFrame({"bucket": ["copy_cast", None], "kind": ["kernel", "memcpy"]})
     column = laid_column(next(shown for shown in KERNELS_SECTION.show if shown.column == "bucket"), activities.schema)
     assert [column.cell(row) for row in activities.iter_rows(named=True)] == ["Copy and cast", "Copy"]
     table = listing("buckets", "", [laid_column(sections.Shown("bucket", form="line"), {})], activities.to_dicts(), 2)
-    assert [(cell.text, cell.sort) for row in table.rows for cell in row.cells] == [
-        ("Copy and cast", "copy_cast"),
-        ("–", None),
-    ]
+    cells = [(row.cells[0].text, row.cells[0].sort) for row in table.rows]
+    assert cells == [("Copy and cast", "copy_cast"), ("–", None)]
     assert value_of("bucket", "kv_cache") == "KV cache"
 
 
@@ -102,12 +92,13 @@ def test_copies_alone_are_named_copies() -> None:
 
 
 def test_names_of_programs_stay_as_they_are() -> None:
-    def bar(name: str, kind: str) -> str:
-        return bar_label(Bar(name, kind, 0.0, 1.0, 1.0, 0.0, 1.0))
-
-    assert bar("aten::_to_copy", "work") == "aten::_to_copy"
-    assert bar("Net/Layer_norm", "work") == "Net/Layer_norm"
-    assert (bar("memset", "work"), bar("idle", "idle")) == ("Memset", "Idle")
+    named = {
+        ("aten::_to_copy", "work"): "aten::_to_copy",
+        ("Net/Layer_norm", "work"): "Net/Layer_norm",
+        ("memset", "work"): "Memset",
+        ("idle", "idle"): "Idle",
+    }
+    assert [bar_label(Bar(*bar, 0.0, 1.0, 1.0, 0.0, 1.0)) for bar in named] == list(named.values())
     line = next(item for item in result().lines if item.name == "aten::mm")
     assert line_name(line) == "aten::mm"
     assert isinstance(line, Line)
@@ -120,41 +111,28 @@ def test_gates_take_keys_and_labels(name: str) -> None:
     (item,) = held(result(), [gate])
     assert item.broke
     assert not held(result(), [Gate("--fail-if-slower", 5.0, name)])[0].broke
-
-
-def test_a_label_and_its_key_hold_the_same() -> None:
+    assert "no line is called 'Data loadings'" in (refusal(result(), [Gate("x", 0.1, "Data loadings")]) or "")
+    assert refusal(result(), [Gate("x", 0.1, "KV cache")]) is None  # none here, but there could be
     for key, label in (("data-loading", "Data loading"), ("normalization", "NORMALIZATION, reduction")):
         key_gate, label_gate = (held(result(), [Gate("x", 0.0, name)])[0] for name in (key, label))
         assert key_gate.why.replace(key, "") == label_gate.why.replace(label, "")
 
 
-def test_a_label_that_is_none_is_refused() -> None:
-    assert "no line is called 'Data loadings'" in (refusal(result(), [Gate("x", 0.1, "Data loadings")]) or "")
-    assert refusal(result(), [Gate("x", 0.1, "KV cache")]) is None  # none here, but there could be
-
-
 def test_changes_have_labels_and_keep_keys() -> None:
-    (change,) = changes_of(speedup={"CPU": 2})
-    assert (change.options["target"], change.label) == ("cpu", "CPU 2 times as fast")
-    (change,) = changes_of(speedup={"Copy and cast": 2})
-    assert (change.options["target"], change.label) == ("copy_cast", "Copy and cast 2 times as fast")
+    for name, key in (("CPU", "cpu"), ("Copy and cast", "copy_cast")):
+        (change,) = changes_of(speedup={name: 2})
+        assert (change.options["target"], change.label) == (key, f"{name} 2 times as fast")
     assert Change("speedup", {"target": "gpu", "factor": float("inf")}).label == "GPU infinitely fast"
     assert Change("speedup", {"target": "aten::mm", "factor": 3.0}).label == "aten::mm 3 times as fast"
 
 
 def test_a_group_is_named_by_its_label() -> None:
-    """Check that a group's key, which is a bucket's too, then means the bucket, and that the label means the group."""
     compute = report(Program(host_ns=5_000, norm_ns=200_000))
     by_key = whatif(compute, changes_of(speedup={"normalization": 2}))
     by_label = whatif(compute, changes_of(speedup={"normalization, REDUCTION": 2}))
-    assert by_label.predicted.step_ns == by_key.predicted.step_ns < compute_step(compute)
+    assert by_label.predicted.step_ns == by_key.predicted.step_ns < whatif(compute).replay.step_ns
     with pytest.raises(errors.UsageError, match="no bucket, group, operator or module"):
         whatif(compute, changes_of(speedup={"normalization and more": 2}))
-
-
-def compute_step(source: Report) -> float:
-    now = whatif(source).replay
-    return now.step_ns
 
 
 def test_parts_of_lines_sum_to_them() -> None:

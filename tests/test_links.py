@@ -56,9 +56,7 @@ def test_calls_that_enqueue_work_go_first(calls: list[Event], launched: str) -> 
         ((0, 5_000), 4_979, 0),
     ],
 )
-def test_of_several_the_latest_that_starts_at_or_before_the_activity(
-    launches: tuple[int, ...], start: int, linked: int
-) -> None:
+def test_of_several_the_latest_before_the_activity(launches: tuple[int, ...], start: int, linked: int) -> None:
     calls = [launch(at, 1, 1) for at in launches]
     assert links(op("origin", 0, 1), *calls, kernel("k", start, 1, correlation=1)) == {"k": f"{LAUNCH}@{linked}"}
 
@@ -133,7 +131,7 @@ def owners(events: list[Event | list[Event]]) -> set[str | None]:
         ((5, 5), None, None),
     ],
 )
-def test_processes_that_share_numbers_are_distinguished_by_leads_and_flows(
+def test_leads_and_flows_tell_whose_a_device_is(
     leads: tuple[int, int], arrow_from: int | None, owner: str | None
 ) -> None:
     events = two_processes(*leads)
@@ -144,10 +142,7 @@ def test_processes_that_share_numbers_are_distinguished_by_leads_and_flows(
 
 @pytest.mark.sampled
 @pytest.mark.parametrize(("pairs", "actual"), [(6, {"1"}), (2, {"1"}), (1, {None})])
-def test_some_activities_of_many_tell_whose_a_device_is(
-    pairs: int, actual: set[str | None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Check which of two processes owns a device of three kernels: of six pairs, of two, or of too many to try."""
+def test_some_activities_tell_whose_it_is(pairs: int, actual: set[str | None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trace_analyzer.analyses.links._MOST_PAIRS", pairs)
     assert owners([*two_processes(5, 50)]) == actual
 
@@ -184,7 +179,8 @@ ALIKE = {
     "one correlation id": lambda n: [e for i in range(n) for e in (launch(10 * i, 2, 1), kernel("k", 10 * i + 5, 4, correlation=1))],
     "one arrow": lambda n: [e for _ in range(n) for e in flow(1, call(LAUNCH, 10, 2), kernel("k", 50, 4))]
     + [e for _ in range(n) for e in (call(LAUNCH, 10, 2), kernel("k", 50, 4))],
-    "one arrow to the backward pass": lambda n: [e for _ in range(n) for e in flow(1, op("a", 1, 2), op("b", 10, 2), category="fwdbwd")]
+    "one arrow to the backward pass": lambda n:
+        [flow(1, op("a", 1, 2), op("b", 10, 2), category="fwdbwd") for _ in range(n)]
     + [kernel("k", 50, 4), *(op(*of, 2) for of in (("a", 1), ("b", 10)) for _ in range(n))],
     "one instant": lambda n: [e for i in range(n) for e in (op("aten::mm", 0, 90), launch(1, 2, i + 1), kernel("k", 5, 4, correlation=i + 1))],
 }  # fmt: skip

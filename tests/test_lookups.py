@@ -125,7 +125,8 @@ def test_figures_by_code(rows: list[tuple[int, int]]) -> None:
 
 def test_each_event_takes_what_its_kind_and_name_say() -> None:
     host = host_of(loaded(
-        python("train.py(1): f", 0, 90), op("aten::mm", 1, 5), op("aten::mm", 10, 5), annotation("Optimizer.step#SGD.step", 20, 9),
+        python("train.py(1): f", 0, 90), op("aten::mm", 1, 5), op("aten::mm", 10, 5),
+        annotation("Optimizer.step#SGD.step", 20, 9),
         call("cudaDeviceSynchronize", 30, 5, correlation=7), call("cudaMalloc", 40, 5),
     ))  # fmt: skip
     assert host.events.select("kind", "name", "end_ns", "work", "marks").rows() == [

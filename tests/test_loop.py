@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -63,38 +64,32 @@ def test_one_recording_a_side_decides_nothing(tmp_path: Path) -> None:
     loop = str(tmp_path / "loop")
     run("start", loop, recorded(tmp_path / "a", SLOW, 1))
     run("apply", loop, "--note", "workers")
-    assert "a decision needs 3 recordings" in " ".join(
-        run("check", loop, recorded(tmp_path / "b", FAST, 1)).stdout.split()
-    )
+    checked = run("check", loop, recorded(tmp_path / "b", FAST, 1)).stdout
+    assert "a decision needs 3 recordings" in " ".join(checked.split())
     assert run("check", loop, recorded(tmp_path / "c", FAST)).exit_code == 0, "an open turn can be checked again"
 
 
 @pytest.mark.parametrize(
-    ("steps", "significant", "decision"),
-    [((10, 8), None, "open"), ((10, 8), False, "open"), ((10, 8), True, "keep"), ((8, 10), True, "revert")],
+    ("after", "significant", "decision"),
+    [(8, None, "open"), (8, False, "open"), (8, True, "keep"), (12, True, "revert")],
 )
-def test_only_what_is_more_than_chance_decides(
-    steps: tuple[float, float], significant: bool | None, decision: str
-) -> None:
-    assert decide(steps, significant)[0] == decision
+def test_only_more_than_chance_decides(after: float, significant: bool | None, decision: str) -> None:
+    assert decide((10, after), significant)[0] == decision
+
+
+INTERVAL = {"interval_ratio": (0.2, 0.4), "at_most_ratio": 0.4}
 
 
 @pytest.mark.parametrize(
-    ("prediction", "steps", "held"),
+    ("prediction", "after", "held"),
     [
-        ({"interval_ratio": (0.2, 0.4), "at_most_ratio": 0.4}, (10.0, 7.0), True),
-        ({"interval_ratio": (0.2, 0.4), "at_most_ratio": 0.4}, (10.0, 9.0), False),
-        ({"at_most_ratio": 0.2}, (10.0, 9.5), True),
-        ({"at_most_ratio": 0.2}, (10.0, 7.0), False),
-        ({}, (10.0, 7.0), None),
+        (INTERVAL, 7.0, True), (INTERVAL, 9.0, False), ({"at_most_ratio": 0.2}, 9.5, True),
+        ({"at_most_ratio": 0.2}, 7.0, False), ({}, 7.0, None)
     ],
-)
-def test_a_prediction_is_held_against_what_came(
-    prediction: dict[str, object], steps: tuple[float, float], held: bool | None
-) -> None:
-    turn = Turn(1, steps_ns=steps, decision="keep", **prediction)  # type: ignore[arg-type]
-    assert is_held(turn) is held
-    assert is_held(Turn(1, steps_ns=steps, **prediction)) is None, "open"  # type: ignore[arg-type]
+)  # fmt: skip
+def test_a_prediction_is_checked(prediction: dict[str, Any], after: float, held: bool | None) -> None:
+    assert is_held(Turn(1, steps_ns=(10.0, after), decision="keep", **prediction)) is held
+    assert is_held(Turn(1, steps_ns=(10.0, after), **prediction)) is None, "open"
 
 
 @pytest.mark.parametrize(
@@ -113,9 +108,7 @@ def test_a_prediction_is_held_against_what_came(
         ("[" * 100_000, ("start", "LOOP"), "a damaged loop"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_done_is_one_line(
-    state: str | None, words: tuple[str, ...], message: str, tmp_path: Path
-) -> None:
+def test_what_cannot_be_is_one_line(state: str | None, words: tuple[str, ...], message: str, tmp_path: Path) -> None:
     if state is not None:
         (tmp_path / "loop.json").write_text(state)
     result = run(*(str(tmp_path) if word == "LOOP" else word for word in words))

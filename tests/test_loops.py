@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 import test_intervals
 import test_lookups
+from conftest import SAMPLES
 from hypothesis import given, strategies as st
 
 import trace_analyzer as ta
@@ -22,7 +23,6 @@ from trace_analyzer.frames import _path_loops, _row_loops, _span_loops, interval
 from trace_analyzer.frames._row_loops import NEVER, NONE
 from trace_analyzer.replay import graph, prediction
 
-SAMPLES = Path(__file__).parents[1] / "sample_traces"
 IS_COMPILED = not isinstance(_span_loops.order, FunctionType)
 
 
@@ -108,7 +108,7 @@ def test_loops_over_spans_stay_in_range_whatever_these_are(rows: list[Span]) -> 
 
 
 @given(anything, anything, st.booleans(), st.integers(0, 9))
-def test_look_ups_stay_in_range_whatever_the_segments_are(
+def test_look_ups_stay_in_range_of_any_segments(
     segments: list[Span], rows: list[Span], outside: bool, room: int
 ) -> None:
     on, since, until = flat_of(rows)
@@ -123,9 +123,7 @@ def test_look_ups_stay_in_range_whatever_the_segments_are(
 
 
 @given(st.lists(st.tuples(st.integers(0, 12) | st.just(NONE), st.integers(0, 5) | st.just(NONE))), st.integers(0, 9))
-def test_sums_are_those_of_the_groups_that_there_are_or_of_the_values_that_codes_name(
-    rows: list[tuple[int, int]], size: int
-) -> None:
+def test_sums_are_of_the_groups_that_there_are_or_of_values_by_code(rows: list[tuple[int, int]], size: int) -> None:
     groups, codes, values = ("I", [row[0] for row in rows]), ("I", [row[1] for row in rows]), [3, -5, 1 << 40, 0, 7]
     own = [values[code % 5] for _, code in rows]
     _, totals = ran("sums", groups, False, groups, ("q", own), ("q", size))
@@ -143,9 +141,7 @@ _codes = st.integers(0, 4) | st.just(NONE)
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), _codes)), st.booleans(), st.integers(0, 30), st.integers(0, 9))
-def test_groups_are_split_where_there_is_room_and_refused_elsewhere(
-    rows: list[tuple[int, int]], in_runs: bool, size: int, room: int
-) -> None:
+def test_groups_are_split_where_there_is_room(rows: list[tuple[int, int]], in_runs: bool, size: int, room: int) -> None:
     groups, codes, n = ("I", [group for group, _ in rows]), ("I", [code for _, code in rows]), len(rows)
     ran("refine", groups, codes, 4, in_runs, ("I", size), ("I", n), ("I", room))
     starts = [i for i in range(n) if i == 0 or rows[i - 1][0] != rows[i][0]]
@@ -165,9 +161,7 @@ def test_the_greatest_of_each_group_is_the_first_of_these(values: list[tuple[int
 
 
 @given(st.lists(st.integers(0, 9)), st.integers(0, 9), st.lists(st.integers(0, 12) | st.just(NONE)))
-def test_rows_are_found_by_their_numbers_where_there_is_room_for_these(
-    numbers: list[int], size: int, asked: list[int]
-) -> None:
+def test_rows_are_found_by_numbers_where_there_is_room(numbers: list[int], size: int, asked: list[int]) -> None:
     outcome, places = ran("places", ("I", numbers), ("I", size))
     if any(number >= size for number in numbers):
         assert outcome == "no room for such a number"
@@ -190,7 +184,7 @@ def way_up(parents: list[int], row: int) -> list[int] | None:
 
 
 @given(_parents, st.data())
-def test_what_is_above_is_found_in_any_order_of_rows_and_refused_where_there_is_no_tree(
+def test_what_is_above_is_found_in_any_order_and_refused_without_a_tree(
     parents: list[int], data: st.DataObject
 ) -> None:
     n = len(parents)
@@ -227,7 +221,7 @@ COLUMNS: dict[str, tuple[str, str, str, list[Any]]] = {
     "picked": ("III", "522", "0", []),
     "passed": ("qqI", "522", "0", []),
 }
-"""Loop -> types and lengths of its columns, columns of any length (there may be any number of groups), its other arguments."""
+"""Loop -> types and lengths of its columns, columns of any length (of groups, say), its other arguments."""
 PLACES = {"cut": 6, "inherited": 3, "refine": 2, "overlaps": 7, "union": 3, "sums": 1}
 """Number of columns before the other arguments."""
 
@@ -334,8 +328,6 @@ def test_tracks_are_distinguished_by_columns_of_any_type() -> None:
 
 
 class TestArrow:
-    """Check the columns themselves, where they were compiled."""
-
     arrow = pytest.importorskip("trace_analyzer.frames._arrow", reason="not compiled")
 
     def test_only_whole_columns_of_known_types_are_read(self) -> None:

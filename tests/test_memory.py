@@ -51,7 +51,6 @@ class Program:
         self.address = 1 << 30
 
     def segment(self, *sizes: int) -> list[int]:
-        """Reserve a segment cut into pieces; return their addresses."""
         start = self.address
         self.segments[start] = [[start + sum(sizes[:k]), size, "inactive", None] for k, size in enumerate(sizes)]
         self.blocks |= {block[0]: block for block in self.segments[start]}
@@ -231,39 +230,33 @@ FLASH = [frame("at::_ops::_scaled_dot_product_flash_attention::call(...)", "??",
 LOSS = [frame("void host_softmax<LogSoftMaxForwardEpilogue>", "??", 0), frame("cross_entropy", line=9)]
 
 
+def step_of(*kept: tuple[int, list[dict[str, Any]]], backward: bool = True, freed: bool = True) -> Any:
+    """Return the answer on blocks (MiB, stack) that live until the backward pass is over, or for ever."""
+    program = Program()
+    live = [program.alloc(size * MIB, frames) for size, frames in kept]
+    if backward:
+        program.free(program.alloc(5 * MIB, BACKWARD))
+    for address in live if freed else []:
+        program.free(address)
+    return program.answer()
+
+
 @pytest.mark.parametrize(
     ("inner", "is_proposed"),
     [([[frame("softmax", line=9)]], True), ([FLASH], False), ([LOSS], False), ([FLASH, LOSS], False)],
     ids=["written-out", "flash", "loss", "flash and loss"],
 )
-def test_fused_attention_is_proposed_where_scores_are_kept(
-    inner: list[list[dict[str, Any]]], is_proposed: bool
-) -> None:
-    program = Program()
-    kept = [program.alloc(90 * MIB, FORWARD)]
-    kept += [program.alloc(500 * MIB, [*frames, frame("attention", line=8), *FORWARD]) for frames in inner]
-    program.free(program.alloc(5 * MIB, BACKWARD))
-    for address in kept:
-        program.free(address)
-    assert ("fused-attention" in {s.name for s in program.answer().savings}) == is_proposed
+def test_fused_attention_is_proposed_where_scores_stay(inner: list[list[dict[str, Any]]], is_proposed: bool) -> None:
+    attention = [(500, [*frames, frame("attention", line=8), *FORWARD]) for frames in inner]
+    assert ("fused-attention" in {s.name for s in step_of((90, FORWARD), *attention).savings}) == is_proposed
 
 
-@pytest.mark.parametrize(
-    ("has_backward", "is_kept", "is_proposed"), [(True, False, True), (False, True, True), (False, False, False)]
-)
-def test_nothing_is_recomputed_without_a_backward_pass(has_backward: bool, is_kept: bool, is_proposed: bool) -> None:
-    program = Program()
-    kept = [program.alloc(100 * MIB, FORWARD) for _ in range(4)]
-    if has_backward:
-        program.free(program.alloc(5 * MIB, BACKWARD))
-    for address in kept if not is_kept else []:
-        program.free(address)
-    device = program.answer()
-    changes = [s for s in device.savings if s.name == "checkpoint"]
-    assert bool(changes) == is_proposed
-    assert all(
-        s.low_bytes <= s.high_bytes <= device.peak_bytes for s in device.savings if s.name != "expandable-segments"
-    )
+@pytest.mark.parametrize(("backward", "freed", "proposed"), [(True, True, 1), (False, False, 1), (False, True, 0)])
+def test_nothing_is_recomputed_without_a_backward_pass(backward: bool, freed: bool, proposed: int) -> None:
+    device = step_of(*[(100, FORWARD)] * 4, backward=backward, freed=freed)
+    assert [s.name for s in device.savings].count("checkpoint") == proposed
+    sized = [s for s in device.savings if s.name != "expandable-segments"]
+    assert all(s.low_bytes <= s.high_bytes <= device.peak_bytes for s in sized)
 
 
 @pytest.mark.slow
@@ -306,9 +299,12 @@ def test_the_optimizer_stays_that_of_the_record(optimizers: list[str], code: str
 
 
 def test_every_code_parses() -> None:
-    for optimizer in ("", "AdamW", "Muon"):
-        for name in savings.peak_fixes():
-            ast.parse(savings._saving(name, "", 0, optimizer=optimizer).code)
+    codes = [
+        savings._saving(name, "", 0, optimizer=each).code
+        for each in ("", "AdamW", "Muon")
+        for name in savings.peak_fixes()
+    ]
+    assert [ast.parse(code) for code in codes]
 
 
 def test_a_peak_beyond_what_is_reserved_is_no_share_of_it() -> None:
@@ -439,7 +435,8 @@ def span(category: str, name: str, ts: float, dur: float) -> dict[str, Any]:
 def change(ts: float, address: int, size: int, total: int, device: int = 0, reserved: int = 0) -> dict[str, Any]:
     """A memory event of the profiler; device -1 is the host."""
     args = {
-        "Device Id": device, "Device Type": int(device >= 0), "Addr": address, "Bytes": size, "Total Allocated": total, "Total Reserved": reserved,
+        "Device Id": device, "Device Type": int(device >= 0), "Addr": address, "Bytes": size, "Total Allocated": total,
+        "Total Reserved": reserved,
     }  # fmt: skip
     return {
         "ph": "i",
@@ -464,7 +461,8 @@ def traced() -> dict[str, Any]:
 
 
 def test_memory_events_of_a_trace_give_the_same_answer() -> None:
-    result = ta.memory(json.dumps(traced()).encode())
+    document = traced()
+    result = ta.memory(json.dumps(document).encode())
     (device,) = result.devices
     assert result.source == "trace"
     assert (device.base_bytes, device.peak_bytes, device.peak_event) == (100 * MIB, 125 * MIB, 1)
@@ -472,11 +470,20 @@ def test_memory_events_of_a_trace_give_the_same_answer() -> None:
     held = {h.key: h.bytes // MIB for h in device.held_by("operator")}
     assert held == {"allocated before the record": 100, "aten::mm": 25}
     assert "segments" not in result.summary()
-    without = ta.memory(json.dumps({"traceEvents": traced()["traceEvents"][:2]}).encode())
+    without = ta.memory(json.dumps({"traceEvents": document["traceEvents"][:2]}).encode())
     assert [note.code for note in without.notes] == ["no-memory-events"]
 
 
-def test_a_report_shows_the_peak_by_operator_where_memory_was_recorded() -> None:
+def test_each_process_has_an_allocator_of_its_own() -> None:
+    """Events of two ranks in one file alternate; those of the one that holds less take nothing from the other."""
+    document = traced()
+    less = document["traceEvents"][2] | {"pid": 99, "ts": 11}
+    both = document | {"traceEvents": [*document["traceEvents"], less]}
+    tables = [ta.analyze(json.dumps(each).encode()).tables["memory"] for each in (document, both)]
+    assert tables[0].equals(tables[1])
+
+
+def test_a_report_shows_the_peak_by_operator_with_ids_where_memory_was_recorded() -> None:
     report = ta.analyze(json.dumps(traced()).encode())
     assert report.tables["memory"].drop("module", "python_function", "live_ratio").rows() == [
         (0, "allocated before the record", None, 100 * MIB, 1, 7_000, 35_000),
@@ -487,25 +494,11 @@ def test_a_report_shows_the_peak_by_operator_where_memory_was_recorded() -> None
     for shown, lacks in zip(*((r.summary(verbose=True), r.to_markdown()) for r in (report, without)), strict=True):
         assert "25 MiB" in shown
         assert "Memory at the peak" not in lacks
-
-
-def test_each_process_has_an_allocator_of_its_own() -> None:
-    """Events of two ranks in one file alternate; those of the one that holds less take nothing from the other."""
-    document = traced()
-    less = [event | {"pid": 99} for event in document["traceEvents"] if event["name"] == "[memory]"][:1]
-    both = document | {"traceEvents": document["traceEvents"] + [event | {"ts": event["ts"] + 1} for event in less]}
-    assert len(less) == 1
-    tables = [ta.analyze(json.dumps(each).encode()).tables["memory"] for each in (document, both)]
-    assert tables[0].equals(tables[1])
-
-
-def test_what_holds_the_peak_has_ids() -> None:
-    report = ta.analyze(json.dumps(traced()).encode())
     assert "memory:0  100 MiB, 80 % of the peak: allocated before the record" in report.to_agent_text()
-    shown = report.explain("memory:1")
-    assert (shown.facts["operator"], shown.facts["live_bytes"]) == ("aten::mm", 25 * MIB)
-    assert [row["live_bytes"] for row in shown.rows] == [100 * MIB]
-    assert agents.called(shown.next, "a.json") == ("memory", {"source": "a.json"})
+    explained = report.explain("memory:1")
+    assert (explained.facts["operator"], explained.facts["live_bytes"]) == ("aten::mm", 25 * MIB)
+    assert [row["live_bytes"] for row in explained.rows] == [100 * MIB]
+    assert agents.called(explained.next, "a.json") == ("memory", {"source": "a.json"})
     with pytest.raises(ta.UsageError, match="memory:0 to memory:1"):
         report.explain("memory:2")
     assert set(attribution.MEANINGS) >= set(attribution.NAMED)
@@ -545,9 +538,7 @@ def trace_of(program: Program, shift_us: int = 0, move: int = 0, recorded: bool 
         ({"recorded": False}, "no memory events"),
     ],
 )
-def test_a_peak_is_placed_in_a_trace_that_is_proven_to_be_of_the_run(
-    differs: dict[str, int], reason: str | None
-) -> None:
+def test_a_peak_is_placed_in_a_trace_that_is_proven_of_the_run(differs: dict[str, int], reason: str | None) -> None:
     program = trained(3)
     trace = trace_of(program, **differs)  # type: ignore[arg-type]
     result = ta.memory(pickle.dumps(program.document()), trace=trace)
@@ -580,10 +571,8 @@ class Harmful:
         return (print, ("harm",))
 
 
-def looped() -> list[Any]:
-    loop: list[Any] = []
-    loop.append(loop)
-    return loop
+LOOP: list[Any] = []
+LOOP.append(LOOP)
 
 
 _SHARED = trained(1).events
@@ -595,7 +584,7 @@ HARMFUL = {
     "class in a frame": pickle.dumps({"segments": [], "device_traces": [[Harmful()]]}),
     "protocol 0": pickle.dumps({"segments": []}, 0),
     "another document": pickle.dumps({"weights": [1.0, 2.0]}),
-    "recursion": pickle.dumps({"segments": looped(), "device_traces": looped()}),
+    "recursion": pickle.dumps({"segments": LOOP, "device_traces": LOOP}),
     "depth": b"\x80\x02" + b"(" * 100_000 + b".",
     "nested lists": pickle.dumps({"segments": [[[[]]]]}),
     "memo bomb": b"\x80\x02]r\xff\xff\xff\x7f.",
@@ -647,24 +636,27 @@ VALUES = st.recursive(
 )
 
 
+def read(*blocks: bytes, reader: Any = _pickle_reader.Pickle) -> Any:
+    """Read a pickle that comes in blocks."""
+    made = reader(iter(blocks))
+    made.read()
+    return made
+
+
 @given(VALUES, st.integers(2, 5))
 @settings(max_examples=examples(200), deadline=None)
 def test_what_is_no_event_is_read_as_python_reads_it(value: Any, protocol: int) -> None:
     content = pickle.dumps([value, value], protocol)  # the second one is remembered
-    reader = _pickle_reader.Pickle(iter([content]))
-    reader.read()
-    assert reader.root == pickle.loads(content)
+    assert read(content).root == pickle.loads(content)
 
 
 @pytest.mark.parametrize("depth", [1, 999, 1000, 1001, 2500], ids=str)
 def test_a_deep_stack_is_whole(depth: int) -> None:
     """Pickles append a thousand values at once."""
-    program = trained(1)
-    frames = [frame("recurse", line=number) for number in range(depth)]
+    program, frames = trained(1), [frame("recurse", line=number) for number in range(depth)]
     program.free(program.alloc(900 * MIB, frames))
     program.alloc(5, frames)
-    reader = _pickle_reader.Pickle(iter([pickle.dumps(program.document())]))
-    reader.read()
+    reader = read(pickle.dumps(program.document()))
     lines = [[reader.frames[number][2] for number in array("q", stack)] for stack in reader.stacks]
     assert lines.count(list(range(depth))) == 1
 
@@ -690,8 +682,6 @@ def test_plain_and_compiled_readers_agree() -> None:
     plain = runpy.run_path(str(Path(_pickle_reader.__file__).with_name("_pickle_reader.py")))["Pickle"]
     content = pickle.dumps(trained(4).document())
     blocks = [content[at : at + 7] for at in range(0, len(content), 7)]
-    one, other = plain(iter(blocks)), _pickle_reader.Pickle(iter([content]))
-    one.read()
-    other.read()
+    one, other = read(*blocks, reader=plain), read(content)
     for name in ("frames", "stacks", "texts", "events", "traces", "root"):
         assert getattr(one, name) == getattr(other, name), name

@@ -3,15 +3,12 @@
 import json
 import os
 import platform
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 from commands import environment, run_python
 from kineto import A100, flow, launched, op, trace_bytes
-
-COMPILER = shutil.which("cc") or shutil.which("gcc")
+from test_faults import COMPILER, FORKS, built, outcomes
 
 pytestmark = [
     pytest.mark.slow,
@@ -20,16 +17,18 @@ pytestmark = [
     ),
 ]
 
-_START = """
-import ctypes, gc, json, os, sys
-from pathlib import Path
+# A small trace is read in several parts.
+_FAST = """
 from trace_analyzer.ingest import fast, load
 assert fast._scanner is not None
-fast._WORTH_BYTES, fast._CHUNK = 0, 20_000  # so that a small trace is read in several parts
-faults = ctypes.CDLL(sys.argv[1])
+fast._WORTH_BYTES, fast._CHUNK = 0, 20_000
 """
-
-_READER = """
+_COMMAND = _FAST + FORKS.replace("ARM", "faults.memory_arm(point)")
+_READER = f"""
+import ctypes, gc, json, sys
+from pathlib import Path
+{_FAST}
+faults = ctypes.CDLL(sys.argv[1])
 assert faults.memory_arm(0) == 2
 
 def read():
@@ -47,41 +46,13 @@ for point in range(1, count + 2):
         how = "MemoryError"
     gc.collect()
     ended.append([point, how, faults.memory_held() - kept])
-    sys.stderr.write(f"{ended[-1]}\\n")
+    sys.stderr.write(f"{{ended[-1]}}\\n")
 print(json.dumps(ended))
 """
-
-# Imports once, then forks a process for each point: Polars, not yet used, is sound in a fork.
 STRIDE = os.environ.get("MEMORY_FAULT_STRIDE", "149")
 """Every how many allocations the command's test fails one, as each takes a second or two; the reader's test fails
 every one."""
-
-_COMMAND = """
-import polars, trace_analyzer.pipeline, trace_analyzer.render.html.view, trace_analyzer.render.html.figures
-from trace_analyzer.cli import run
-
-templates = trace_analyzer.render.html.view.environment()
-for name in templates.list_templates(["j2"]):
-    templates.get_template(name)  # that they cannot be kept in the cache folder is no failure
-
-folder, point = Path(sys.argv[2]), 1
-while True:
-    place = folder / str(point)
-    place.mkdir()
-    child = os.fork()
-    if not child:
-        os.chdir(place)
-        for fd, name in ((1, "stdout"), (2, "stderr")):
-            os.dup2(os.open(folder / f"{point}.{name}", os.O_WRONLY | os.O_CREAT), fd)
-        sys.argv = ["analyze", *sys.argv[4:]]
-        faults.memory_arm(point)
-        run()
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    print(json.dumps([point, code, sorted(os.listdir(place))]), flush=True)
-    if code == 0:
-        break
-    point += int(sys.argv[3])
-"""
+SECONDS = None if "MEMORY_FAULT_STRIDE" in os.environ else 900
 
 
 @pytest.fixture(scope="module")
@@ -97,41 +68,25 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compile the faults as a library to preload."""
-    assert COMPILER is not None
-    path = tmp_path_factory.mktemp("faults") / "memory_faults.so"
-    source = Path(__file__).with_name("memory_faults.c")
-    subprocess.run([COMPILER, "-shared", "-fPIC", "-O1", "-fno-builtin", "-o", str(path), str(source)], check=True)
-    return path
-
-
-def driven(driver: str, library: Path, *arguments: str) -> list[str]:
-    """Return the lines that the driver prints, with the faults preloaded."""
-    own = environment(LD_PRELOAD=str(library), PYTHONDONTWRITEBYTECODE="1", POLARS_MAX_THREADS="1")
-    seconds = None if "MEMORY_FAULT_STRIDE" in os.environ else 900
-    done = run_python(_START + driver, library, *arguments, env=own, timeout=seconds)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    return built(tmp_path_factory.mktemp("faults"), "memory_faults", "-fno-builtin")
 
 
 def test_a_reader_without_memory_says_so_and_keeps_nothing(library: Path, trace: Path) -> None:
-    *faulty, whole = json.loads(driven(_READER, library, str(trace))[-1])
+    own = environment(LD_PRELOAD=str(library), PYTHONDONTWRITEBYTECODE="1", POLARS_MAX_THREADS="1")
+    done = run_python(_READER, library, trace, env=own, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr
+    *faulty, whole = json.loads(done.stdout.splitlines()[-1])
     assert len(faulty) > 3
     assert whole[1] == "read"
     assert {how for _, how, _ in faulty} == {"MemoryError"}
     assert [(point, kept) for point, _, kept in faulty if kept] == []
 
 
-def test_a_command_without_memory_ends_in_one_line_and_writes_nothing(
-    library: Path, trace: Path, tmp_path: Path
-) -> None:
-    options = ("--format", "json", "-o", "out.json")
-    lines = driven(_COMMAND, library, str(tmp_path), STRIDE, str(trace), *options)
-    *faulty, whole = [json.loads(line) for line in lines]
+def test_a_command_without_memory_ends_in_a_line_and_writes_nothing(library: Path, trace: Path, tmp_path: Path) -> None:
+    options = (STRIDE, 0, trace, "--format", "json", "-o", "out")
+    *faulty, _ = outcomes(_COMMAND, library, tmp_path, *options, seconds=SECONDS)
     assert len(faulty) > 3
-    assert whole[1] == 0
-    for point, code, left in faulty:
-        stderr = (tmp_path / f"{point}.stderr").read_text()
-        assert (code, left) == (2, []), (point, stderr)
-        assert stderr.startswith("analyze: out of memory"), (point, stderr)
-        assert stderr.count("\n") == 1
+    for outcome in faulty:
+        assert (outcome.code, outcome.left) == (2, {"out": b"old"}), outcome
+        assert outcome.stderr.startswith("analyze: out of memory"), outcome
+        assert outcome.stderr.count("\n") == 1

@@ -1,10 +1,11 @@
 """Test collectives and copies: sizes, bandwidths and exposed time, worked out by hand."""
 
+import itertools
 from typing import Any
 
 import polars as pl
 import pytest
-from kineto import analysed, call, copy, kernel, launch, op, rows
+from kineto import A100, analysed, call, copy, kernel, launch, launched, op, rows
 
 from trace_analyzer.catalog.event_names import WITHIN_DEVICE, copy_direction, direction_rules
 from trace_analyzer.render.row_phrases import movement
@@ -14,27 +15,24 @@ NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul
 ADD = "void at::native::vectorized_elementwise_kernel<4, x>(int)"
 
 
-def collective(name: str, elements: int, ranks: int | None, duration: int = 100, **more: Any) -> list[Any]:
-    """Build one collective of bf16 elements, at 100 us."""
-    args = {"Collective name": name, "In msg nelems": elements, "dtype": "BFloat16"}
-    return [
-        op("record_param_comms", 0, 20, **args, **({"Group size": ranks} if ranks else {})),
-        launch(5, 5, 1), kernel("ncclDevKernel_SendRecv(x)", 100, duration, correlation=1, **more),
-    ]  # fmt: skip
+def collective(name: str, elements: int, ranks: int | None, duration: int = 100, n: int = 0, **more: Any) -> list[Any]:
+    """Build a collective of bf16 elements, 100 us behind its operator; the n-th 1 ms behind the first."""
+    args = {"Collective name": name, "In msg nelems": elements, "dtype": "BFloat16"} | (
+        {"Group size": ranks} if ranks else {}
+    )
+    kernel_ = launched("ncclDevKernel_SendRecv(x)", 1000 * n + 5, 1000 * n + 100, duration, n + 1, **more)
+    return [op("record_param_comms", 1000 * n, 20, **args), kernel_]
 
 
 @pytest.mark.sampled
 @pytest.mark.parametrize(
     ("name", "kind", "size", "bus"),
     [
-        ("allreduce", "all_reduce", 2e6, 2e10 * 2 * 7 / 8),
-        ("_allgather_base", "all_gather", 16e6, 16e10 * 7 / 8),
-        ("_reduce_scatter_base", "reduce_scatter", 2e6, 2e10 * 7 / 8),
-        ("all_to_allv", "all_to_all", 2e6, 2e10 * 7 / 8),
-        ("broadcast", "broadcast", 2e6, 2e10),
-        ("send", "send_recv", 2e6, 2e10),
+        ("allreduce", "all_reduce", 2e6, 2e10 * 2 * 7 / 8), ("_allgather_base", "all_gather", 16e6, 16e10 * 7 / 8),
+        ("_reduce_scatter_base", "reduce_scatter", 2e6, 2e10 * 7 / 8), ("all_to_allv", "all_to_all", 2e6, 2e10 * 7 / 8),
+        ("broadcast", "broadcast", 2e6, 2e10), ("send", "send_recv", 2e6, 2e10),
     ],
-)
+)  # fmt: skip
 def test_bandwidth_of_eight_ranks(name: str, kind: str, size: float, bus: float) -> None:
     """Check the bandwidth of a million bf16 elements in 100 us: 20 GB/s of what one rank sends."""
     (row,) = analysed(collective(name, 1_000_000, 8)).tables["collectives"].to_dicts()
@@ -75,16 +73,17 @@ def test_exposed_is_what_no_other_work_hides() -> None:
     assert report.devices[0].partition_ns["communication"] == 50_000
 
 
-def test_collectives_of_one_kind_and_size_are_one_row() -> None:
-    events = [
-        [op("record_param_comms", 50 * n, 20, **{"Collective name": "allreduce", "In msg nelems": 500, "dtype": "Float", "Group size": 2}),
-         launch(50 * n + 5, 5, n + 1), kernel(NCCL, 1000 * n, 10 * (n + 1), correlation=n + 1)]
-        for n in range(2)
-    ]  # fmt: skip
-    (row,) = analysed(events).tables["communication"].to_dicts()
-    assert (row["count"], row["time_ns"], row["message_bytes"]) == (2, 30_000, 2_000)
-    assert row["bus_byte_per_s"] == pytest.approx(2 * 2_000 / 30e-6)
-    assert row["best_bus_byte_per_s"] == pytest.approx(2_000 / 10e-6)
+def test_collectives_of_one_kind_and_size_are_one_row_and_the_fastest_is_held_against_the_link() -> None:
+    """16 MB among 8 ranks: an all_reduce puts 2 * 7 / 8 of them on the bus."""
+    report = analysed(*(collective("allreduce", 8_000_000, 8, us, n) for n, us in enumerate((200, 125))))
+    (row,) = report.tables["communication"].to_dicts()
+    assert (row["count"], row["time_ns"], row["message_bytes"]) == (2, 325_000, 16e6)
+    best = 16e6 / 125e-6 * 2 * 7 / 8
+    assert row["bus_byte_per_s"] == pytest.approx(2 * 16e6 / 325e-6 * 2 * 7 / 8)
+    assert row["best_bus_byte_per_s"] == pytest.approx(best)
+    assert (row["link"], row["link_ratio"]) == ("nvlink", pytest.approx(best / NVLINK))
+    figures = report.devices[0].communication
+    assert (figures.best_bus_byte_per_s, figures.link_ratio) == (pytest.approx(best), pytest.approx(best / NVLINK))
 
 
 def test_a_device_that_does_not_communicate() -> None:
@@ -119,27 +118,19 @@ def test_copies_by_direction_and_memory() -> None:
     assert (pageable.count, pageable.bytes, pageable.small_count, pageable.call_ns) == (2, 131_071, 1, 20_000)
 
 
-def directions(*names: str) -> set[str | None]:
-    return set(pl.DataFrame({"name": names}).select(copy_direction()).to_series())
-
-
 def test_other_names_tell_no_direction() -> None:
-    assert directions("Memcpy S2D (Shared -> Device)", "Memcpy Unknown", "") == {None}
+    names = pl.DataFrame({"name": ["Memcpy S2D (Shared -> Device)", "Memcpy Unknown", ""]})
+    assert set(names.select(copy_direction()).to_series()) == {None}
     assert WITHIN_DEVICE in {rule.name for rule in direction_rules()}
 
 
 def test_copies_of_an_xpu() -> None:
-    """Check that an XPU's copy within the device is memory work, and one from or to the host is a copy."""
-    names = {
-        "Memcpy M2D (Memory -> Device)": 0,
-        "Memcpy D2D (Device -> Device)": 100,
-        "Memcpy D2M (Device -> Memory)": 200,
-    }
-    pairs = [
-        [call("urEnqueueUSMMemcpy", at, 5, correlation=at + 1, category="xpu_runtime"),
-         kernel(name, at + 10, 20, category="gpu_memcpy", correlation=at + 1, bytes=100_000)] for name, at in names.items()
-    ]  # fmt: skip
-    report = analysed(pairs)
+    names = ("Memcpy M2D (Memory -> Device)", "Memcpy D2D (Device -> Device)", "Memcpy D2M (Device -> Memory)")
+    report = analysed([
+        [call("urEnqueueUSMMemcpy", 100 * n, 5, correlation=n + 1, category="xpu_runtime"),
+         kernel(name, 100 * n + 10, 20, category="gpu_memcpy", correlation=n + 1, bytes=100_000)]
+        for n, name in enumerate(names)
+    ])  # fmt: skip
     assert report.tables["activities"].get_column("bound").to_list() == ["copy", "memory", "copy"]
     assert sorted(rows(report.tables["copies"], "direction", "bytes")) == [
         ("device-to-host", 100_000), ("host-to-device", 100_000), ("within-device", 100_000),
@@ -147,64 +138,38 @@ def test_copies_of_an_xpu() -> None:
 
 
 PCIE, NVLINK = 31.5e9, 300e9
-PEER = "PtoP (Device -> Device)"
 
 
 def copied(direction: str, *sizes: tuple[int, float]) -> list[Any]:
     """Build copies of (bytes, us)."""
     return [
-        [call("cudaMemcpyAsync", 100 * i, 5, correlation=1 + i), copy(direction, 10 + 100 * i, us, bytes=size, correlation=1 + i)]
-        for i, (size, us) in enumerate(sizes)
-    ]  # fmt: skip
+        [
+            call("cudaMemcpyAsync", at, 5, correlation=at + 1),
+            copy(direction, at + 10, us, bytes=size, correlation=at + 1),
+        ]
+        for at, (size, us) in zip(itertools.count(0, 100), sizes, strict=False)
+    ]
 
 
-def test_copies_to_the_host_take_pcie() -> None:
-    """Small copies are left out of the share: they take longer to start than to move."""
-    report = analysed(copied("HtoD (Pinned -> Device)", (1_000_000, 50), (1000, 5)))
-    row = report.tables["copies"].row(0, named=True)
-    assert (row["link"], row["link_byte_per_s"]) == ("pcie", PCIE)
-    assert row["link_ratio"] == pytest.approx(1e6 / 50e-6 / PCIE)
-    figures = report.devices[0].copies[0]
-    assert (figures.link, figures.link_ratio) == ("pcie", pytest.approx(row["link_ratio"]))
-    assert [row for row in movements(report.devices[0]) if "(large ones 63 % of PCIe's peak)" in movement(row)]
+@pytest.mark.parametrize(
+    ("copies", "devices", "link", "ratio"),
+    [
+        # small copies are left out of the share: they take longer to start than to move
+        (copied("HtoD (Pinned -> Device)", (1_000_000, 50), (1000, 5)), [A100], "pcie", 1e6 / 50e-6 / PCIE),
+        (copied("HtoD (Pinned -> Device)", (1000, 5)), [A100], "pcie", None),
+        (copied("PtoP (Device -> Device)", (3_000_000, 20)), [A100], "nvlink", 3e6 / 20e-6 / NVLINK),
+        (copied("DtoD (Device -> Device)", (1_000_000, 50)), [A100], None, None),
+        (copied("HtoD (Pinned -> Device)", (1_000_000, 50)), [{"id": 0, "name": "Some accelerator"}], None, None),
+    ],
+    ids=["to the host", "small", "between devices", "within a device", "unknown device"],
+)
+def test_copies_take_a_link(copies: list[Any], devices: list[Any], link: str | None, ratio: float | None) -> None:
+    report = analysed(copies, devices=devices)
+    row, figures = report.tables["copies"].row(0, named=True), report.devices[0].copies[0]
+    assert (row["link"], row["link_ratio"]) == (link, ratio and pytest.approx(ratio))
+    assert (figures.link, figures.link_ratio) == (row["link"], row["link_ratio"])
 
 
-def test_copies_between_devices_take_the_fastest_way() -> None:
-    row = analysed(copied(PEER, (3_000_000, 20))).tables["copies"].row(0, named=True)
-    assert (row["link"], row["link_ratio"]) == ("nvlink", pytest.approx(3e6 / 20e-6 / NVLINK))
-
-
-def test_within_a_device_no_link_is_taken() -> None:
-    row = analysed(copied("DtoD (Device -> Device)", (1_000_000, 50))).tables["copies"].row(0, named=True)
-    assert (row["link"], row["link_ratio"]) == (None, None)
-
-
-def test_small_copies_alone_have_no_share() -> None:
-    row = analysed(copied("HtoD (Pinned -> Device)", (1000, 5))).tables["copies"].row(0, named=True)
-    assert (row["link"], row["link_ratio"]) == ("pcie", None)
-
-
-def test_an_unknown_device_has_no_link() -> None:
-    unknown = {"devices": [{"id": 0, "name": "Some accelerator"}]}
-    row = analysed(copied("HtoD (Pinned -> Device)", (1_000_000, 50)), **unknown).tables["copies"].row(0, named=True)
-    assert (row["link"], row["link_ratio"]) == (None, None)
-
-
-def test_the_fastest_collective_is_held_against_the_link() -> None:
-    """16 MB among 8 ranks: an all_reduce puts 2 * 7 / 8 of them on the bus."""
-    inputs = {
-        "Collective name": "allreduce", "In msg nelems": 4_000_000, "dtype": "Float", "Group size": 8,
-        "Input Dims": [[4_000_000]], "Input type": ["float"],
-    }  # fmt: skip
-    name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-    calls = [
-        [op("record_param_comms", 300 * i, 20, **inputs), launch(300 * i + 5, 5, 1 + i), kernel(name, 300 * i + 30, us, correlation=1 + i)]
-        for i, us in enumerate((200, 125))
-    ]  # fmt: skip
-    report = analysed(calls)
-    best = 16e6 / 125e-6 * 2 * 7 / 8
-    row = report.tables["communication"].row(0, named=True)
-    assert (row["link"], row["link_ratio"]) == ("nvlink", pytest.approx(best / NVLINK))
-    figures = report.devices[0].communication
-    assert (figures.best_bus_byte_per_s, figures.link_ratio) == (pytest.approx(best), pytest.approx(best / NVLINK))
-    assert report.tables["communication"].filter(pl.col("link_ratio") > 1).is_empty()
+def test_a_copy_is_shown_with_the_share_of_its_link() -> None:
+    (device,) = analysed(copied("HtoD (Pinned -> Device)", (1_000_000, 50), (1000, 5))).devices
+    assert [row for row in movements(device) if "(large ones 63 % of PCIe's peak)" in movement(row)]

@@ -37,12 +37,11 @@ def taken(folder: Path, content: bytes) -> tuple[int, int, int]:
 
 @pytest.fixture(scope="module")
 def least(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, int, int]:
-    """Measure the cost of a trace with a few launches."""
     return taken(tmp_path_factory.mktemp("least") / "few", a_few_launches())
 
 
 @pytest.mark.parametrize("make", SHAPES[::3], ids=lambda make: make.__name__)
-def test_what_is_taken_is_bounded_by_a_multiple_of_the_file(
+def test_what_is_taken_is_bounded_by_the_file(
     make: Callable[[], bytes], least: tuple[int, int, int], tmp_path: Path
 ) -> None:
     content = make()

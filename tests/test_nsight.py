@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from click.testing import CliRunner
-from conftest import CORPUS
+from conftest import CORPUS, SAMPLES
 from kineto import analysed, idle_parts, kernel
 from nsight_export import DRIVER, PUSH_POP, RUNTIME, START_END, Export, exported, thread
 from polars.testing import assert_frame_equal
@@ -25,7 +25,6 @@ from trace_analyzer.report import Report
 
 pytestmark = pytest.mark.slow
 
-SAMPLES = Path(__file__).parents[1] / "sample_traces"
 PUBLIC = CORPUS.parent / "truth" / "nsys"
 PLACES = ("name", "start_ns", "duration_ns", "correlation")
 WORK = (
@@ -53,7 +52,6 @@ def without_more(path: Path) -> bytes:
 
 
 def in_words(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the table with names as text."""
     return frame.with_columns(pl.col(name).cast(pl.String) for name in ("name", "kind") if name in frame.columns)
 
 
@@ -94,9 +92,10 @@ def test_a_kineto_trace_as_an_export_has_the_same_tables_and_report(path: Path, 
 def small() -> Export:
     """Return an export of two processes that number devices, contexts and calls alike."""
     export = Export()
+    mm = export.text("aten::mm, seq = 3, op_id = 8, sizes = [[2, 4], []], input_op_ids = [(7,0)]")
     for pid in (11, 12):
         at = {"globalTid": thread(pid, pid + 100)}
-        place = {"deviceId": 0, "contextId": 1, "streamId": 7, "globalPid": thread(pid, 0)}
+        place = {"deviceId": 0, "contextId": 1, "streamId": 7, "globalPid": thread(pid, 0), "correlationId": 5}
         name = export.text("void f<(int)4, (bool)1, (unsigned long)3>(<unnamed>::T &)")
         for call, start, end, of in (
             ("cudaLaunchKernel_v7000", 100, 110, RUNTIME),
@@ -104,23 +103,8 @@ def small() -> Export:
         ):
             at_call = {**at, "nameId": export.text(call), "eventClass": of, "correlationId": 5}
             export.add("CUPTI_ACTIVITY_KIND_RUNTIME", start=start, end=end, **at_call)
-        export.add(
-            "CUPTI_ACTIVITY_KIND_KERNEL",
-            start=120,
-            end=150,
-            **place,
-            correlationId=5,
-            demangledName=name,
-            shortName=name,
-        )
-        export.add(
-            "NVTX_EVENTS",
-            start=90,
-            end=112,
-            **at,
-            eventType=PUSH_POP,
-            textId=export.text("aten::mm, seq = 3, op_id = 8, sizes = [[2, 4], []], input_op_ids = [(7,0)]"),
-        )
+        export.add("CUPTI_ACTIVITY_KIND_KERNEL", start=120, end=150, **place, demangledName=name, shortName=name)
+        export.add("NVTX_EVENTS", start=90, end=112, **at, eventType=PUSH_POP, textId=mm)
         export.add("NVTX_EVENTS", start=91, end=111, **at, eventType=START_END, text="iteration 3")
         export.add("NVTX_EVENTS", start=95, end=None, **at, eventType=34, text="a mark")
         export.add("OSRT_API", start=200, end=260, **at, nameId=export.text("pthread_cond_wait"))
@@ -128,18 +112,15 @@ def small() -> Export:
     return export
 
 
-@pytest.mark.parametrize("gpus", [(), (3, 4), (3, 3)])
-def test_processes_that_share_numbers_stay_apart(gpus: tuple[int, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("gpus", "labels"), [((), ["11/0", "12/0"]), ((3, 4), ["3", "4"]), ((3, 3), ["3"])])
+def test_processes_that_share_numbers_stay_apart(gpus: tuple[int, ...], labels: list[str], tmp_path: Path) -> None:
     export = small()
     for gpu, pid in zip(gpus, (11, 12), strict=False):
         export.add("TARGET_INFO_CUDA_DEVICE", gpuId=gpu, cudaId=0, pid=pid)
-    report = analyze(export.write(tmp_path / "a.sqlite"))
-    labels = ["11/0", "12/0"] if not gpus else [str(gpu) for gpu in dict.fromkeys(gpus)]
-    assert report.tables["devices"].get_column("label").to_list() == labels
-    activities = report.tables["activities"]
-    assert activities.get_column("launch_id").null_count() == 0
-    threads = report.tables["launches"].get_column("thread_id")
-    assert threads.n_unique() == 2
+    tables = analyze(export.write(tmp_path / "a.sqlite")).tables
+    assert tables["devices"].get_column("label").to_list() == labels
+    assert tables["activities"].get_column("launch_id").null_count() == 0
+    assert tables["launches"].get_column("thread_id").n_unique() == 2
 
 
 def payload(export: Export, name: str, **fields: int) -> dict[str, object]:
@@ -193,17 +174,15 @@ def test_collectives_have_the_sizes_of_their_payloads(
 def test_names_are_those_of_kineto(tmp_path: Path) -> None:
     trace = load(small().write(tmp_path / "a.sqlite"))
     assert set(in_words(trace.device_events).get_column("name")) == {"void f<4, true, 3ul>((anonymous namespace)::T&)"}
-    host = (
-        in_words(trace.host_events)
-        .filter(pl.col("thread_id") == 0)
-        .select("kind", "name", "sequence_number", "external_id")
-    )
+    host = in_words(trace.host_events).filter(thread_id=0).select("kind", "name", "sequence_number", "external_id")
     assert host.rows() == [
         ("operator", "aten::mm", 3, 8), ("annotation", "iteration 3", None, None), ("runtime", "cudaLaunchKernel", None, None),
         ("driver", "cuLaunchKernelEx_v2", None, None), ("other", "pthread_cond_wait", None, None),
     ]  # fmt: skip
     assert trace.operator_inputs.get_column("input_dims").cast(pl.String).to_list() == ["[[2, 4], []]"] * 2
     assert trace.threads.get_column("name").to_list()[:2] == ["worker", "worker"]
+    with pytest.raises(InputError, match="more than 1,000 bytes"):
+        load(tmp_path / "a.sqlite", max_bytes=1_000)
 
 
 @needs_public
@@ -216,7 +195,7 @@ def test_public_recordings_of_two_gpus(name: str, regime: str, window_ms: float,
     report = analyze(PUBLIC / f"{name}.sqlite.gz", gpu="h100")
     assert report.verdict.regime == regime
     assert report.verdict.window is not None
-    (start, end) = report.verdict.window.intervals[0]
+    ((start, end), *_) = report.verdict.window.intervals
     assert (end - start) / 1e6 == pytest.approx(window_ms, abs=0.1)
     communication = report.devices[0].communication
     assert (communication.exposed_ns if communication else 0) / 1e6 == pytest.approx(exposed_ms, abs=0.05)
@@ -310,32 +289,28 @@ def test_a_damaged_database_is_read_or_refused(seed: int, tmp_path: Path) -> Non
         load(bytes(content[:cut]))
 
 
+ENDLESS_VIEW = """
+CREATE TABLE StringIds (id, value);
+CREATE TABLE META_DATA_EXPORT (name, value);
+CREATE VIEW NVTX_EVENTS AS WITH RECURSIVE n(start) AS (SELECT 1 UNION ALL SELECT start FROM n) SELECT * FROM n
+"""
+
+
 @pytest.mark.parametrize(
     ("script", "message"),
     [
         ("CREATE TABLE users (name)", "is an SQLite database of another program (users); expected"),
         ("PRAGMA user_version = 1", "is an SQLite database of another program (no tables)"),
         ("CREATE TABLE StringIds (id, value)", "of another program (StringIds)"),
-        # A view could run for ever.
-        (
-            "CREATE TABLE StringIds (id, value); CREATE TABLE META_DATA_EXPORT (name, value);"
-            " CREATE VIEW NVTX_EVENTS AS WITH RECURSIVE n(start) AS (SELECT 1 UNION ALL SELECT start FROM n) SELECT * FROM n",
-            "holds no events",
-        ),
+        (ENDLESS_VIEW, "holds no events"),
     ],
 )
 def test_other_databases_are_one_line(script: str, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "a.db"
-    with closing(sqlite3.connect(path)) as database:
+    with closing(sqlite3.connect(tmp_path / "a.db")) as database:
         database.executescript(script)
     with pytest.raises(InputError, match=r"a\.db: ") as error:
-        analyze(path)
+        analyze(tmp_path / "a.db")
     assert message in str(error.value)
-
-
-def test_a_size_beyond_the_limit_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="more than 1,000 bytes"):
-        load(small().write(tmp_path / "a.sqlite"), max_bytes=1_000)
 
 
 def test_a_trace_and_an_export_of_one_program_compare_as_equal(tmp_path: Path) -> None:
@@ -361,7 +336,6 @@ KINETO = re.compile(
     ("kernels", "status"), [(None, "ok"), (1, "insufficient"), (0, "gpu-timeline-missing")], ids=["all", "one", "none"]
 )
 def test_nothing_asks_for_pytorch_profiler(sample: str, kernels: int | None, status: str, tmp_path: Path) -> None:
-    """Check all outputs with a verdict, and without one as the work of one kernel is too little."""
     trace = load(SAMPLES / f"{sample}.json.gz")
     trace = replace(trace, device_events=trace.device_events[:kernels])
     report = analyze(exported(trace).write(tmp_path / "t.sqlite"))

@@ -131,7 +131,6 @@ def product(at: int, n: int, *, sequence: int | None = None, dims: list[list[int
 
 
 def node(name: str, at: int, duration: int) -> list[Any]:
-    """Build an autograd node as the engine runs it."""
     numbers = {"Sequence number": 1, "Fwd thread id": 1}
     return [
         op(f"autograd::engine::evaluate_function: {name}", at, duration, **numbers),
@@ -145,7 +144,6 @@ def again(report: Report) -> list[tuple[Any, ...]]:
 
 @pytest.mark.slow
 def test_a_checkpoint_node_and_its_own_backward() -> None:
-    """Check a node that runs the forward product again, and then the backward products in nodes of their own."""
     report = analysed(
         product(0, 1), node("CheckpointFunctionBackward", 100, 200), product(110, 2, sequence=7),
         node("MmBackward0", 150, 100), product(160, 3), product(180, 4),
@@ -156,9 +154,8 @@ def test_a_checkpoint_node_and_its_own_backward() -> None:
     assert (device.recomputed_ns, device.recomputed_flop) == (500_000, FLOP)
     assert device.mfu == pytest.approx(3 * FLOP / 312e12 / 2000e-6)
     assert device.hfu == pytest.approx(4 * FLOP / 312e12 / 2000e-6)
-    assert "recomputes forward work in the backward pass: 500 us (25 % of kernel time)" in " ".join(
-        report.summary(verbose=True).split()
-    )
+    shown = " ".join(report.summary(verbose=True).split())
+    assert "recomputes forward work in the backward pass: 500 us (25 % of kernel time)" in shown
     assert "recomputes forward work" in report.to_markdown()
 
 

@@ -32,7 +32,6 @@ pytestmark = pytest.mark.slow
 
 
 def table(shown: View, key: str) -> cells.Listing:
-    """Return the table of the page with this key."""
     (only,) = (
         piece
         for chapter in shown.chapters
@@ -43,17 +42,12 @@ def table(shown: View, key: str) -> cells.Listing:
 
 
 def listed(frame: pl.DataFrame, *shown: Shown) -> cells.Listing:
-    """Return the table with these columns."""
     return cells.section_listing(empty_report(), Section("t", show=shown), frame)
 
 
 def column(shown: cells.Listing, name: str) -> list[str]:
-    """Return the texts of one column."""
     place = [column.name for column in shown.columns].index(name)
     return [row.cells[place].text for row in shown.rows]
-
-
-# ---- tables ----------------------------------------------------------------------------------------------
 
 
 def test_rows_lead_to_the_longest_of_their_kind() -> None:
@@ -105,21 +99,18 @@ def test_rows_beyond_the_most_are_counted_and_columns_without_values_left_out() 
     assert [column.name for column in shown.columns] == ["name", "time_ns"]
 
 
-def test_devices_are_named_only_where_there_are_several() -> None:
+def test_devices_are_named_only_where_there_are_several_and_a_run_on_the_cpu_shows_its_operators_only() -> None:
     one, two = (table(view(gpu_report(4, devices)), "gaps") for devices in (1, 2))
     assert "device_label" not in [column.name for column in one.columns]
     assert set(column(two, "device_label")) == {"GPU 0", "GPU 1"}
-
-
-def test_a_run_on_the_cpu_shows_its_operators_only() -> None:
-    shown = view(cpu_report())
-    assert [chapter.key for chapter, _ in shell.laid_out(shown.chapters)[0]] == ["operators"]
+    assert [chapter.key for chapter, _ in shell.laid_out(view(cpu_report()).chapters)[0]] == ["operators"]
 
 
 @pytest.mark.parametrize("value", [0, 7])
 def test_columns_that_count_nothing_are_left_out_on_the_page_and_in_the_text(value: int) -> None:
     counted = {
-        "launch_count": "launches", "short_launch_count": "not worth it", "blocked_ns": "waiting", "device_ns": "device time"
+        "launch_count": "launches", "short_launch_count": "not worth it", "blocked_ns": "waiting",
+        "device_ns": "device time"
     }  # fmt: skip
     report = gpu_report()
     row = {"count": 3, "host_ns": 50, "host_self_ns": 40, "dispatch_ns": 30}
@@ -255,9 +246,6 @@ def test_fusions_say_what_to_write_and_lead_to_the_longest() -> None:
     assert "module" not in [column.name for column in shown.columns]
 
 
-# ---- markup ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("report", [gpu_report(), cpu_report(), empty_report()], ids=["gpu", "cpu", "empty"])
 @pytest.mark.parametrize("compact", [False, True])
 def test_every_reference_within_the_page_leads_somewhere(report: Report, compact: bool) -> None:
@@ -276,12 +264,17 @@ def test_every_definition_is_a_sentence() -> None:
     assert [text for text in definitions if not text.endswith(".")] == []
 
 
-# ---- plots -----------------------------------------------------------------------------------------------
-
-
 def test_plots_are_what_the_report_has_data_for() -> None:
     assert set(gpu_report().plots) == set(CHARTS) - {"roofline"}
     assert empty_report().plots == {}
+
+
+def test_plots_can_be_restyled_and_composed() -> None:
+    import holoviews as hv
+
+    made = gpu_report().plots
+    layout = made["gaps"].opts(color="#123456", width=300) + made["launch_lead"]
+    assert len(hv.render(layout, backend="bokeh").references()) > 10
 
 
 def test_a_histogram_of_gaps_holds_all_idle_time_and_one_of_leads_no_late_launches() -> None:
@@ -385,14 +378,6 @@ def test_a_document_is_a_page_with_its_charts_tables_and_flame_graph() -> None:
     assert "<details><summary>before</summary>" in page
 
 
-def test_plots_can_be_restyled_and_composed() -> None:
-    import holoviews as hv
-
-    made = gpu_report().plots
-    layout = made["gaps"].opts(color="#123456", width=300) + made["launch_lead"]
-    assert len(hv.render(layout, backend="bokeh").references()) > 10
-
-
 @pytest.mark.sampled
 @pytest.mark.parametrize("report", [gpu_report(), gpu_report(9, 3), hostile_report()], ids=["gpu", "three", "hostile"])
 def test_drawings_hold_no_code_and_no_foreign_colour(report: Report) -> None:
@@ -403,9 +388,6 @@ def test_drawings_hold_no_code_and_no_foreign_colour(report: Report) -> None:
     tags = set(re.findall(r"'(--[\w-]+)'", text))
     assert tags
     assert {tag.removeprefix("--") for tag in tags} <= set(palette())
-
-
-# ---- colours ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -441,10 +423,9 @@ def test_colours_can_be_distinguished(theme: Theme, vision: str, names: list[str
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("ink", ["text", "text-soft", "text-muted", "link"])
-@pytest.mark.parametrize("ground", ["page", "card", "sunken"])
-def test_text_stands_out(theme: Theme, ink: str, ground: str) -> None:
+def test_text_stands_out(theme: Theme, ink: str) -> None:
     colours = palette(theme)
-    assert contrast(colours[ink], colours[ground]) >= 4.5
+    assert min(contrast(colours[ink], colours[ground]) for ground in ("page", "card", "sunken")) >= 4.5
 
 
 def test_the_simulation_knows_who_confuses_what() -> None:
@@ -486,7 +467,7 @@ def test_a_summary_of_steps_is_of_the_steady_ones_and_counts_those_set_aside() -
     ("names", "ends"),
     [
         (["short", "a_name_of_its_own_that_is_long_enough"], ["", "long_enough"]),
-        (["Cijk_Ailk_Bljk_HHS_BH_MT64x32_ISA942", "Cijk_Ailk_Bljk_HHS_BH_MT64x16_ISA942"], ["4x32_ISA942", "4x16_ISA942"]),
+        ([f"Cijk_Ailk_Bljk_HHS_BH_MT64x{n}_ISA942" for n in (32, 16)], ["4x32_ISA942", "4x16_ISA942"]),
         (["one_function_of_many_elements", "two_function_of_many_elements"], ["ny_elements", "ny_elements"]),
         ([f"gemm_kernel_{end}_tail_of_it_all" for end in ("64x64_aaaa", "64x64_bbbb", "32x64_aaaa")],
          [f"el_{end}_tail_of_it_all" for end in ("64x64_aaaa", "64x64_bbbb", "32x64_aaaa")]),
@@ -507,9 +488,7 @@ def test_no_two_names_are_cut_alike(names: set[str]) -> None:
     assert len(shown) == len(names)
 
 
-def test_compiled_templates_are_kept_where_python_keeps_modules(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compiled_templates_are_kept_as_python_keeps_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def kept(folder: Path, *, writing: bool = True) -> int:
         monkeypatch.setattr(sys, "dont_write_bytecode", not writing)
         cache = shell._CompiledTemplates(str(folder))

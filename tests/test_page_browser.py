@@ -73,7 +73,6 @@ def rows(page: Browser, table: str) -> list[str]:
 
 
 def head(page: Browser, table: str, label: str) -> None:
-    """Click a heading of a table."""
     page.run("arguments[0].click()", next(e for e in find_all(page, f"#table-{table} th button") if e.text == label))
 
 
@@ -123,7 +122,6 @@ def test_a_row_can_be_reached_and_used_with_the_keyboard(page: Browser) -> None:
 
 
 def tap(page: Browser, point: dict[str, float], touch: bool) -> None:
-    """Tap on a point with a finger, or click on it."""
     if touch:
         for kind, points in (("touchStart", [{"x": point["x"], "y": point["y"]}]), ("touchEnd", [])):
             page.driver.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})

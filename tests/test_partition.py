@@ -27,25 +27,19 @@ def parts(*activities: tuple[str, int, int]) -> list[tuple[object, ...]]:
     return partition(busy_parts(table), none).select("start_ns", "end_ns", "part").rows()
 
 
-def test_where_activities_overlap_an_instant_counts_once() -> None:
+def test_where_activities_overlap_an_instant_counts_once_and_neighbours_of_one_part_are_one_interval() -> None:
+    assert WORK == ("compute", "memory", "latency", "other", "communication", "copy")
     assert parts(("communication", 0, 10), ("compute", 4, 6), ("copy", 8, 14)) == [
         (0, 4, "communication"), (4, 6, "compute"), (6, 10, "communication"), (10, 14, "copy"),
+    ]  # fmt: skip
+    assert parts(("memory", 0, 3), ("memory", 3, 5), ("memory", 4, 9), ("compute", 5, 5), ("memory", 12, 13)) == [
+        (0, 9, "memory"), (12, 13, "memory"),
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("first", "second"), list(itertools.pairwise(WORK)))
 def test_the_order_of_work(first: str, second: str) -> None:
     assert parts((first, 0, 5), (second, 0, 9)) == [(0, 5, first), (5, 9, second)]
-
-
-def test_the_order_is_that_of_the_definitions() -> None:
-    assert WORK == ("compute", "memory", "latency", "other", "communication", "copy")
-
-
-def test_neighbours_of_one_part_are_one_interval_and_instants_are_none() -> None:
-    assert parts(("memory", 0, 3), ("memory", 3, 5), ("memory", 4, 9), ("compute", 5, 5), ("memory", 12, 13)) == [
-        (0, 9, "memory"), (12, 13, "memory"),
-    ]  # fmt: skip
 
 
 def test_what_each_activity_is() -> None:
@@ -60,12 +54,8 @@ def test_what_each_activity_is() -> None:
 
 
 def covering() -> Report:
-    return analysed(
-        launched(GEMM, 0, 10, 30, 1),
-        launched(ADD, 50, 60, 30, 2),
-        kernel(OTHER, 0, 1, device=1),
-        kernel(OTHER, 5, 1, device=1),
-    )
+    other = [kernel(OTHER, at, 1, device=1) for at in (0, 5)]
+    return analysed(launched(GEMM, 0, 10, 30, 1), launched(ADD, 50, 60, 30, 2), other)
 
 
 def test_the_partition_covers_each_window() -> None:

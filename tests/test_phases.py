@@ -18,17 +18,13 @@ def step(start: int, number: int) -> list[Any]:
     """Return a step of 100 us: 10 of loading, 30 forward, 30 backward on autograd's thread, 12 in the optimizer."""
     node = "autograd::engine::evaluate_function: AddmmBackward0"
     return [
-        annotation(f"ProfilerStep#{number}", start, 100),
-        annotation(LOADING, start + 2, 10),
-        annotation("## forward ##", start + 15, 10),
-        annotation("## forward ##", start + 30, 15),
-        launched("gemm", start + 31, start + 37, 8, 2 * number + 1),
-        op(node, start + 50, 10, **AUTOGRAD),
+        annotation(f"ProfilerStep#{number}", start, 100), annotation(LOADING, start + 2, 10),
+        annotation("## forward ##", start + 15, 10), annotation("## forward ##", start + 30, 15),
+        launched("gemm", start + 31, start + 37, 8, 2 * number + 1), op(node, start + 50, 10, **AUTOGRAD),
         op(node, start + 65, 15, **AUTOGRAD),
-        launch(start + 66, 5, 2 * number + 2, **AUTOGRAD),
-        kernel("gemm", start + 72, 12, correlation=2 * number + 2),
+        launch(start + 66, 5, 2 * number + 2, **AUTOGRAD), kernel("gemm", start + 72, 12, correlation=2 * number + 2),
         annotation("Optimizer.step#SGD.step", start + 85, 12),
-    ]
+    ]  # fmt: skip
 
 
 def shown(report: Report, table: str, *columns: str) -> list[tuple[Any, ...]]:
@@ -50,9 +46,8 @@ def test_a_step_is_divided_into_its_phases() -> None:
 def test_the_main_thread_counts_before_autograds() -> None:
     """Optimizers that step within the backward pass are optimizers: the main thread says what the step is in."""
     inside = [annotation("Optimizer.step#SGD.step", 100 * n + 55, 4) for n in range(1, 7)]
-    report = analysed([step(100 * number, number) for number in range(1, 7)], inside)
-    assert dict(shown(report, "phases", "phase", "host_ns"))["optimizer"] == 16
-    assert dict(shown(report, "phases", "phase", "host_ns"))["backward"] == 26
+    phases = dict(shown(analysed([step(100 * n, n) for n in range(1, 7)], inside), "phases", "phase", "host_ns"))
+    assert (phases["optimizer"], phases["backward"]) == (16, 26)
 
 
 def test_ranges_alone_leave_the_rest_of_a_step_to_no_pass() -> None:
@@ -88,14 +83,10 @@ def test_phases_add_up_to_the_step_and_to_its_activities(path: Path) -> None:
 
 @pytest.mark.parametrize(("count", "forward_ns"), [(3, 30), (2, 30), (1, 90)])
 def test_a_mean_has_no_first_step_beside_others(count: int, forward_ns: int) -> None:
-    steps = [
-        [
-            annotation(f"ProfilerStep#{n}", 200 * n, 200),
-            op("forward", 200 * n, 90 if n == 0 else 30),
-            launched("gemm", 200 * n + 5, 200 * n + 10, 60, n + 1),
-        ]
+    report = analysed([
+        [annotation(f"ProfilerStep#{n}", 200 * n, 200), op("forward", 200 * n, 30 if n else 90),
+         launched("gemm", 200 * n + 5, 200 * n + 10, 60, n + 1)]
         for n in range(count)
-    ]
-    report = analysed(*steps)
+    ])  # fmt: skip
     assert dict(shown(report, "phases", "phase", "host_ns"))["forward"] == forward_ns
     assert ("one step alone need not be typical" in report.summary(verbose=True)) == (count == 2)

@@ -6,7 +6,9 @@ import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import polars as pl
 import pytest
 from catalogue import examples
 from commands import ROOT, environment, ran, run_python
@@ -16,33 +18,28 @@ from trace_analyzer import files, ingest, installation, plugins
 from trace_analyzer.catalog.event_names import host_work, in_function, named_code, step_marks
 from trace_analyzer.cli import outputs, process
 from trace_analyzer.errors import UsageError
+from trace_analyzer.report import Report
 
 SAMPLE = ROOT / "sample_traces" / "synthetic_overhead_launch.json.gz"
 
 
-def stream(encoding: str, errors: str = "strict") -> io.TextIOWrapper:
-    """Return standard output as Windows opens it: a code page, and CRLF at the end of lines."""
-    return io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors=errors, newline="\r\n")
-
-
 @pytest.mark.parametrize("page", ["cp1252", "cp437", "cp932", "ascii", "utf-8"])
-def test_every_code_page_shows_the_summary(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    out = stream(page)
+def test_every_code_page_shows_the_summary_and_errors(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, err = (
+        io.TextIOWrapper(io.BytesIO(), encoding=page, newline="\r\n") for _ in range(2)
+    )  # as Windows opens them
     monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
     outputs.say("██▌ 61 % · naïve – 模型…\nend\n")
+    outputs.complain("模型.json: is empty")
     written = out.buffer.getvalue()  # type: ignore[attr-defined]
     assert written.endswith(b"end\r\n")
     text = written.decode(page)
     assert "61 %" in text
     assert page != "cp1252" or (text.startswith("###") and "naïve" in text and "\\u6a21" in text)
     assert page != "utf-8" or "██▌" in text
-
-
-def test_standard_error_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    out = stream("cp1252")
-    monkeypatch.setattr(sys, "stderr", out)
-    outputs.complain("模型.json: is empty")
-    assert out.buffer.getvalue() == b"analyze: \\u6a21\\u578b.json: is empty\r\n"  # type: ignore[attr-defined]
+    complaint = err.buffer.getvalue()  # type: ignore[attr-defined]
+    assert page != "cp1252" or complaint == b"analyze: \\u6a21\\u578b.json: is empty\r\n"
 
 
 CODE_PAGE = """
@@ -82,8 +79,6 @@ def windows(name: str) -> str:
 
 
 def test_rules_know_frames_of_windows() -> None:
-    import polars as pl
-
     rows = [row for file in ("host_work", "step_marks") for row in examples(f"{file}.toml")["rules"]]
     frames = [name for row in rows if "python" in row["kinds"] for name in row["examples"] if ".py(" in name]
     frames += ["torch/nn/modules/module.py(1553): _call_impl", "torch/optim/adamw.py(220): step", "train.py(12): step"]
@@ -96,28 +91,21 @@ def test_rules_know_frames_of_windows() -> None:
         (step_marks, ["marks", "source"]),
         (named_code, ["phase", "source", "library"]),
     ):
-        there = {row["name"]: [row[c] for c in columns] for row in named(other).iter_rows(named=True)}
-        here = {windows(row["name"]): [row[c] for c in columns] for row in named(own).iter_rows(named=True)}
-        assert there == here, named
+        there, here = ({row["name"]: [row[c] for c in columns] for row in named(of).to_dicts()} for of in (other, own))
+        assert there == {windows(name): row for name, row in here.items()}, named
 
 
 def test_a_trace_of_windows_blames_the_program_and_not_torch() -> None:
-    def events(spelled: str, path: str) -> list[object]:
-        frames = [
-            [
-                annotation(f"ProfilerStep#{step}", 1000 * step, 1000),
-                python(f"{path}train.py(12): train_step", 1000 * step + 10, 640),
-                python(spelled, 1000 * step + 20, 600),
-                launched("ampere_sgemm_128x64_nn", 1000 * step + 650, 1000 * step + 700, 100, step + 1),
-            ]
-            for step in range(6)
-        ]
-        return list(frames)
+    def report(library: str, path: str) -> Report:
+        return analysed([
+            [annotation(f"ProfilerStep#{step}", at, 1000), python(f"{path}train.py(12): train_step", at + 10, 640),
+             python(library, at + 20, 600), launched("ampere_sgemm_128x64_nn", at + 650, at + 700, 100, step + 1)]
+            for step, at in enumerate(range(0, 6000, 1000))
+        ])  # fmt: skip
 
-    here = analysed(*events("torch/nn/modules/module.py(1553): _call_impl", "/home/u/"))
-    there = analysed(
-        *events("C:\\Python\\Lib\\site-packages\\torch\\nn\\modules\\module.py(1553): _call_impl", "C:\\Users\\u\\")
-    )
+    here = report("torch/nn/modules/module.py(1553): _call_impl", "/home/u/")
+    library = "C:\\Python\\Lib\\site-packages\\torch\\nn\\modules\\module.py(1553): _call_impl"
+    there = report(library, "C:\\Users\\u\\")
     assert there.verdict.headline == here.verdict.headline
     functions = {row.python_function for row in there.blame if row.python_function}
     assert functions == {"C:\\Users\\u\\train.py(12): train_step"}
@@ -139,9 +127,7 @@ def test_a_trace_with_crlf_is_the_same() -> None:
         ("posix", {}, "/home/.config/trace-analyzer"),
     ],
 )
-def test_the_user_s_folder(
-    name: str, environment: dict[str, str], config: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_users_folder(name: str, environment: dict[str, str], config: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "os", SimpleNamespace(name="nt" if name == "nt" else "posix", environ=environment))
     monkeypatch.setattr(Path, "home", lambda: Path("/home"))
     assert str(files.config_folder()) == config
@@ -184,11 +170,10 @@ run()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("verb", ["report", "compare", "doctor"])
-def test_the_command_needs_nothing_that_windows_lacks(verb: str, tmp_path: Path) -> None:
-    words = {"report": [SAMPLE, "--report", "page.html"], "compare": ["compare", SAMPLE, SAMPLE], "doctor": ["doctor"]}[
-        verb
-    ]
+@pytest.mark.parametrize(
+    "words", [["report", SAMPLE, "--report", "page.html"], ["compare", SAMPLE, SAMPLE], ["doctor"]]
+)
+def test_the_command_needs_nothing_that_windows_lacks(words: list[Any], tmp_path: Path) -> None:
     done = run_python(WITHOUT, *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout

@@ -168,12 +168,10 @@ def broken(folder: Path, what: str) -> Path:
 
 
 def line_of(what: str) -> str:
-    """Return the expected line, or part of it."""
     return own_names(BROKEN[what][2], what)
 
 
 def refused(done: subprocess.CompletedProcess[str], folder: Path, what: str) -> None:
-    """Check that the command ended with the one line on a broken plug-in that is named."""
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith(f"analyze: plug-in {slug(what)} ({folder / slug(what)}): ")
@@ -287,24 +285,6 @@ CAUSE = """    part("saving", "Saving weights", "Weights were being saved.", "na
 """
 HOST_WORK = r"""
   { work = "saving", kinds = ["python"], pattern = 'torch/serialization\.py\(\d+\): save$' },"""
-ANALYSIS = '''"""Count the launches of each host thread."""
-
-import polars as pl
-
-from trace_analyzer.analysis import Analysis
-from trace_analyzer.schema import Table, columns
-from trace_analyzer.sections import Section
-
-BUSY_THREADS = Table("busy_threads", "Launches by host thread.", columns("thread_id\\nlaunch_count u32 Launches."))
-
-
-def busy_threads(launches: pl.DataFrame) -> pl.DataFrame:
-    """Return table `busy_threads`: launches counted by thread."""
-    return launches.group_by("thread_id").agg(pl.len().alias("launch_count")).sort("thread_id")
-
-
-ANALYSES = (Analysis(BUSY_THREADS, busy_threads, json="busy_threads", section=Section("Threads that launch")),)
-'''
 FIX = """# Save weights in the background
 
 ```toml
@@ -317,12 +297,7 @@ regimes = ["overhead-bound"]
 torch.distributed.checkpoint.async_save(state_dict, checkpoint_id=path)
 ```
 """
-FIX_RULE = '''def background_saving(context: AdviceContext) -> Opportunity | None:
-    """Return the idle time in which weights were being saved."""
-    return idle_of(context, ("saving",), "weights are saved within the step")
-
-
-'''
+FIX_RULE = TEXT["advice.py"].split("\n\n\n")[1] + "\n\n\n"
 ADDING = SCRIPT.replace(
     "more = {}",
     """
@@ -343,7 +318,7 @@ def inserted(path: Path, place: str, text: str, *, after: bool = False) -> None:
 
 
 def save_each_step(length: int) -> bytes:
-    """Return four steps of this length that launch at their end, and save weights for 60 ms where they are long enough."""
+    """Return four steps that launch at their end, and save weights for 60 ms where they are long enough."""
     events: list[Any] = []
     for step, at in enumerate(range(0, 4 * length, length)):
         events.append(annotation(f"ProfilerStep#{step}", at, length))
@@ -360,7 +335,7 @@ def added(tmp_path_factory: pytest.TempPathFactory) -> Any:
     copy = folder / "trace_analyzer"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "*.c"))
     (copy / "catalog" / "advice" / "background-saving.md").write_text(FIX, encoding="utf-8")
-    (copy / "analyses" / "busy_threads.py").write_text(ANALYSIS, encoding="utf-8")
+    (copy / "analyses" / "busy_threads.py").write_text(TEXT["analyses.py"], encoding="utf-8")
     inserted(copy / "catalog" / "devices.toml", "\ndevice = [", DEVICE, after=True)
     inserted(copy / "catalog" / "kernels.toml", "\nrule = [", KERNEL_RULE, after=True)
     inserted(copy / "catalog" / "host_work.toml", "\nrules = [", HOST_WORK, after=True)
@@ -368,7 +343,7 @@ def added(tmp_path_factory: pytest.TempPathFactory) -> Any:
     inserted(copy / "analyses" / "registry.py", '"host_costs", "compiled"', '"busy_threads", ')
     inserted(copy / "advice" / "overhead.py", "def earlier_work(", FIX_RULE)
     inserted(
-        copy / "advice" / "rules.py", '    "earlier-work":', '    "background-saving": overhead.background_saving,\n'
+        copy / "advice" / "rules.py", '    "earlier-work":', '    "background-saving": overhead.save_less_often,\n'
     )
     paths = [folder / name for name in ("trace.json", "page.html", "without.json")]
     paths[0].write_bytes(save_each_step(100_000))

@@ -27,17 +27,14 @@ def drawn(stream: io.StringIO, seconds: float) -> str:
     return stream.getvalue()
 
 
-def test_nothing_is_drawn_into_a_file() -> None:
-    assert drawn(io.StringIO(), 0.2) == ""
-
-
-def test_short_work_is_silent() -> None:
-    assert drawn(Terminal(), 0) == ""
-
-
-def test_a_dumb_terminal_stays_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "dumb")
-    assert drawn(Terminal(), 0.2) == ""
+@pytest.mark.parametrize(
+    ("stream", "seconds", "kind"), [(io.StringIO(), 0.2, "xterm"), (Terminal(), 0, "xterm"), (Terminal(), 0.2, "dumb")]
+)
+def test_a_file_short_work_and_a_dumb_terminal_stay_silent(
+    stream: io.StringIO, seconds: float, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", kind)
+    assert drawn(stream, seconds) == ""
 
 
 def test_long_work_is_reported_and_the_line_is_wiped() -> None:
