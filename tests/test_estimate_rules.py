@@ -377,7 +377,10 @@ def test_what_nothing_explains_widens_an_interval() -> None:
     assert predicted.step_ns - predicted.low_ns > 90_000, "they start late then, too, or not"
 
 
-def job(compute: int, wait: int, transfer: int = 20, *, steps: int = 8) -> Report:
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+
+
+def job(compute: int, wait: int, transfer: int = 20, *, steps: int = 8, collective: str = ALL_REDUCE) -> Report:
     """Analyse ten rounds a step of a matmul, what a peer is later, which nothing records, and a collective; all is queued.
 
     Before them, kernels start at once.
@@ -388,12 +391,9 @@ def job(compute: int, wait: int, transfer: int = 20, *, steps: int = 8) -> Repor
         if at % 10 == 0:
             rows.append(annotation(f"ProfilerStep#{at // 10}", launches, 119))
         rows += [op("aten::mm", launches, 4), launched("sgemm_128x128", launches + 1, start, compute, 2 * at + 1),
-                 op("c10d::allreduce_", launches + 5, 4), launched(ALL_REDUCE, launches + 6, start + compute + wait, transfer, 2 * at + 2),
+                 op("c10d::allreduce_", launches + 5, 4), launched(collective, launches + 6, start + compute + wait, transfer, 2 * at + 2),
                  call("cudaEventRecord", launches + 10, 1)]  # fmt: skip
     return analysed(rows)
-
-
-ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 
 
 def test_an_estimate_holds_what_peers_make_of_it_where_they_are_awaited() -> None:
@@ -415,6 +415,13 @@ def test_an_estimate_holds_what_peers_make_of_it_where_they_are_awaited() -> Non
     assert told.startswith(
         "What Matmul 2 times as fast would save is not known: a step may take 1 ms to 1.80 ms, now 1.80 ms."
     )
+
+
+def test_without_a_collective_nothing_tells_what_unexplained_time_waits_for() -> None:
+    alone = job(60, 100, collective="elementwise_kernel")
+    with pytest.raises(weights.NotApplicable, match="nothing in the trace explains 56 % of the critical path"):
+        Replay.of(alone, 0).predict((Change("speedup", {"target": "matmul", "factor": 2.0}),))
+    assert "events may be missing" in str(whatif(alone).reason)
 
 
 @pytest.mark.parametrize("target", ["communication", "c10d::allreduce_"])
