@@ -33,6 +33,12 @@ def kinds(trace: Trace) -> dict[str, str]:
     return {name: kind for table in tables for name, kind in table.select("name", "kind").iter_rows()}
 
 
+@pytest.mark.parametrize("number", [7, 2**31 - 1, 2**31, -(2**40)])
+def test_ids_of_any_width_are_kept(number: int) -> None:
+    trace = loaded(op("a", 1, 9, **{"Sequence number": 0}), op("b", 2, 3, **{"Sequence number": number}))
+    assert trace.host_events.get_column("sequence_number").to_list() == [0, number]
+
+
 @pytest.mark.parametrize(
     ("category", "kind"),
     [
