@@ -436,6 +436,8 @@ def test_text_tells_step_interval_path_and_floors() -> None:
     assert _headline(standard).startswith("What would help most: ")
     assert "Floors: no CPU fix goes below 3.74 ms a step, no GPU fix below 4.18 ms." in text
     assert "Floors: no CPU fix goes below 3.74 ms a step.\n" in replace(standard, cpu_floor_ns=0).summary()
+    half = whatif(report(SYNCHRONIZED), (Change("batch", {"times": 0.5}),))  # whose step lies below these floors
+    assert "Floors, with the batch as it is: no CPU fix goes below 3.74 ms a step" in half.summary()
     assert "What would help most" in standard.summary()
     assert all(len(line) <= 80 for line in standard.summary(80).splitlines())
 

@@ -111,7 +111,8 @@ def _floors(result: WhatIf) -> list[str]:
     unit = "a step" if result.steps else "for the window"
     sides = (("CPU", result.device_floor_ns or 0.0), ("GPU", result.cpu_floor_ns or 0.0))
     known = [(side, duration(ns)) for side, ns in sides if ns > thresholds.WORTH_RATIO * (result.step_ns or 0.0)]
-    first = [f"Floors: no {side} fix goes below {ns} {unit}" for side, ns in known[:1]]
+    batch = ", with the batch as it is" if any(change.name == "batch" for change in result.changes) else ""
+    first = [f"Floors{batch}: no {side} fix goes below {ns} {unit}" for side, ns in known[:1]]
     return [", ".join([*first, *(f"no {side} fix below {ns}" for side, ns in known[1:])]) + "."] if known else []
 
 
