@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 import pytest
@@ -44,26 +44,26 @@ def test_the_axis_of_a_waterfall_begins_below_changes_that_lie_close_together() 
 
 
 def test_frames_lie_within_the_frame_below_and_say_what_changed() -> None:
-    columns = [
-        "kind",
-        "category",
-        "module",
-        "operator",
-        "outer_operator",
-        "kernel",
-        "before_total_ns",
-        "after_total_ns",
-    ]
     matches = pl.DataFrame(
         [
             ("kernel", "matmul", "Net/Linear", "aten::mm", None, "gemm", 200, 400),
             ("kernel", "softmax", None, "aten::softmax", None, "softmax", 100, 0),
             ("idle", "python", None, None, None, None, 60, 60),
         ],
-        schema=columns,
+        schema=[
+            "kind",
+            "category",
+            "module",
+            "operator",
+            "outer_operator",
+            "kernel",
+            "before_total_ns",
+            "after_total_ns",
+        ],
         orient="row",
     )
-    rows = list(comparison._rows(comparison._tree(matches, 2, 2), 0.0, 0, 0.0))
+    side = SimpleNamespace(steps=2)
+    rows = comparison.flame_rows(cast("comparison.Comparison", SimpleNamespace(matches=matches, both=(side, side))))
     assert [(row.name, row.depth, row.start_ns, row.width_ns, row.change) for row in rows[:5]] == [
         ("step", 0, 0.0, 280.0, "slower"),
         ("Kernels", 1, 0.0, 250.0, "slower"),

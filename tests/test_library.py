@@ -108,7 +108,7 @@ def test_tables_are_listed_not_made() -> None:
 
 def test_an_explanation_shows_itself_as_text() -> None:
     explanation = gpu_report().explain("verdict")
-    assert explanation._repr_html_().startswith('<pre style="font-family: monospace">verdict  Overhead-bound')
+    assert explanation._repr_html_().startswith('<pre style="font-family: monospace">verdict Overhead-bound')
     hostile = report_saying("<img src=x>").explain("verdict")
     assert "<img" not in hostile._repr_html_()
 

@@ -32,5 +32,5 @@ def test_the_notebook_runs_from_the_root() -> None:
     assert not any("cdn.bokeh.org" in script or "cdn.holoviz.org" in script for script in scripts), (
         "plots need no network"
     )
-    assert "advice:data-loading  Load data in parallel" in text
+    assert "advice:data-loading Load data in parallel" in text
     assert "of the main thread" in text, "the cell runs on the CPU"

@@ -1,5 +1,6 @@
 """Find the steps of the workload on each device, and the representative ones among them."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import polars as pl
@@ -98,7 +99,8 @@ def host_steps(host: Host, activities: pl.DataFrame) -> HostSteps:
         annotations = known.filter(pl.col("kind") == "annotation", pl.col("marks").fill_null(NAMED) == NAMED)
         pattern = pl.col("name").str.replace_all(r"\(.*\)|\[.*\]", "").str.replace_all(r"\d+", "#").alias("source")
         whole = _in_passes(annotations.with_columns(pattern).filter(_REPEATED), launched, host).filter(_REPEATED)
-        marks = _outside_of_passes(_best(whole, launched), host)
+        # Of requests that are served at once by several threads, no mark tells which work is its own.
+        marks = _outside_of_passes(_best(whole, launched, apart=("process_id", "source")), host)
         if marks.is_empty():
             marks = _announced(known.drop_nulls("marks"), launched)
         if profiler.height and not _repeats(marks):
@@ -322,18 +324,16 @@ def _likeness(counts: pl.DataFrame, names: pl.DataFrame, length: int) -> pl.Data
     )
 
 
-def _best(marks: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
+def _best(marks: pl.DataFrame, launched: pl.DataFrame, apart: Sequence[str] = _TRACK) -> pl.DataFrame:
     """Return each process's marks of the source and thread that enclose most launches, with ``index``.
 
-    Sources whose marks overlap are ignored, on several threads too: of requests that are served at once, no mark tells
-    which work is its own. Of several that enclose enough launches, the rarest is used; of equally
-    rare ones, the one that encloses most, then the one that begins first. Of labels that count on in the numbers of
-    others (``epoch 0``, ``epoch 0 step 1``), the longest is used: its loop is the innermost.
+    Sources whose marks overlap where ``apart`` are equal are ignored. Of several that enclose enough launches, the
+    rarest is used; of equally rare ones, the one that encloses most, then the one that begins first. Of labels that
+    count on in the numbers of others (``epoch 0``, ``epoch 0 step 1``), the longest is used: its loop is the innermost.
     """
     key = _TRACK
-    of_source = ["process_id", "source"]
-    reached = pl.col("host_end_ns").cum_max().shift(1).over(of_source)
-    overlaps = (pl.col("host_start_ns") < reached).fill_null(False).any().over(of_source)
+    reached = pl.col("host_end_ns").cum_max().shift(1).over(apart)
+    overlaps = (pl.col("host_start_ns") < reached).fill_null(False).any().over(apart)
     grouped = (
         marks.sort("process_id", "host_start_ns", maintain_order=True)
         .filter(~overlaps)

@@ -1,5 +1,6 @@
 """The explanation of one item, and the document that describes it."""
 
+import html
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -25,6 +26,9 @@ class Explanation(results.Result):
     rows: Annotated[tuple[Mapping[str, report.Value], ...], "The evidence: rows of one form."] = ()
     see: Annotated[tuple[str, ...], "Ids that belong to it."] = ()
     next: Annotated[str, "The command to run next."] = ""
+
+    def _repr_html_(self) -> str:  # a few lines, not a page
+        return f'<pre style="font-family: monospace">{html.escape(self.summary())}</pre>'
 
 
 def document(explanation: Explanation) -> Document:
