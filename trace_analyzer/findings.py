@@ -103,6 +103,7 @@ def device_findings(
     device_reports: Mapping[int, DeviceReport],
 ) -> Mapping[int, DeviceFindings]:
     """Return the findings of each device, by its code."""
+    has_flows = trace.flows.get_column("kind").eq("launch").any()
 
     def of_device(code: int, report: DeviceReport) -> DeviceFindings:
         own, launched, steps, sent = (
@@ -111,7 +112,6 @@ def device_findings(
         reasons = {item.metric: item.reason for item in suppressed_metrics(checks, report.index)}
         model, has_steps = device_models.get(code), steps.get_column("steady").any()
         kernels, profiler = own.filter(pl.col("kind") == "kernel"), trace.header.profiler
-        has_flows = trace.flows.get_column("kind").eq("launch").any()
         return DeviceFindings(
             report=report,
             step_count=steps.height,

@@ -213,6 +213,8 @@ def compiled_regions(context: Context, activities: pl.DataFrame, compile_log: pl
     """Return table `compiled_regions`: the runs of each region, summed up, with what they launched."""
     host = context.host
     runs = host.those(pl.col("name").str.contains(_REGION), "event_id", "name", "start_ns", "end_ns", "duration_ns")
+    if runs.is_empty() and compile_log.is_empty():
+        return COMPILED_REGIONS.empty()
     around = context.tree.nearest(host.each(pl.col("name").str.contains(_REGION).cast(pl.UInt8)))
     launched = activities.select("duration_ns", around[activities.get_column("launch_id")].alias("event_id"))
     work = launched.group_by("event_id").agg(

@@ -426,14 +426,12 @@ def named_alone(scene: Scene, least_ns: int) -> Flags:
         spans[name].to_numpy().astype(np.int64) for name in ("thread_id", "start_ns", "duration_ns")
     )
     edges = np.flatnonzero(graph.kind == THREAD)
+    alone = np.zeros(graph.kind.size, dtype=bool)
+    if not edges.size or not thread.size:
+        return alone
     known, asked = by_track((graph.thread[graph.target[edges]], graph.time[graph.source[edges]]), (thread, start))
     order = np.argsort(known, kind="stable")
-    at = (
-        edges[order[np.maximum(np.searchsorted(known[order], asked, "right") - 1, 0)]]
-        if edges.size
-        else edges[thread[:0]]
-    )
+    at = edges[order[np.maximum(np.searchsorted(known[order], asked, "right") - 1, 0)]]
     holds = (graph.thread[graph.target[at]] == thread) & (start + length <= graph.time[graph.target[at]])
-    alone = np.zeros(graph.kind.size, dtype=bool)
     alone[at[holds & (graph.time[graph.source[at]] <= start)]] = True
     return alone
