@@ -304,16 +304,18 @@ class Replay:
     def _at_best(self, changes: tuple[Change, ...], weights: Weights, outcome: Outcome) -> tuple[float, float]:
         """Return the step with what `BEST` options stand for, and what all that it takes off the recorded path leaves.
 
-        That path still takes as long, unless one of its waits is gone: no change saves more than it removes.
+        That path still takes as long, unless one of its waits is gone: no change saves more than it removes. Nor is a step
+        shorter than what its workers load, if their number is known.
         """
         best = with_options(tuple(change.towards(ch.LOW) for change in changes), BEST)
         if best != changes:
             weights, outcome = self._replayed(best)
         path, now = self._path_now, self.identity
+        at_least = 0.0 if self.scene.has_workers else weights.at_least_ns
         if weights.removed[path].any():
-            return outcome.step_ns, 0.0
+            return outcome.step_ns, at_least
         gone = float((now.weight[path] - outcome.weight[path]).sum()) * self._anchor / self.anchors.begins.size
-        return outcome.step_ns, max(now.step_ns - gone, 0.0)
+        return outcome.step_ns, max(now.step_ns - gone, at_least)
 
     def _ends(self, changes: tuple[Change, ...], step: float) -> tuple[float, float]:
         """Return the step at both ends of what the trace leaves open of a batch or a warm step; else twice ``step``.
