@@ -659,7 +659,8 @@ def test_a_wait_has_code_for_each_way_to_write_it() -> None:
     written = {rule.name for rule in code_rules("sources")}
     assert set(fixes()["synchronization"].cases) - written == {
         "routing to experts",  # told by modules
-        *("copies to the host", "index on the CPU"),  # told by the copies' direction
+        # told by the copies' direction, and by modules
+        *("copies to the device within a module", "copies to the host", "index on the CPU"),
     }
     assert written < set(fixes()["synchronization"].cases)
 

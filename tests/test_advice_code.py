@@ -155,10 +155,10 @@ def test_names_and_options_are_those_of_pytorch(code: str) -> None:
                 assert takes_all or options <= set(parameters), (name, options)
 
 
-def waiting_for_copies(direction: str, around: str = "aten::to") -> list[object]:
-    """Build kernels, each with a copy after it that the CPU waits for within an operator."""
+def waiting_for_copies(direction: str, around: str = "aten::to", module: str = "") -> list[object]:
+    """Build kernels, each with a copy after it that the CPU waits for within an operator, and a module."""
     return [
-        [launched(GEMM, t, t + 10, 300, 2 * n + 1), op(around, t + 14, 325), op("aten::copy_", t + 15, 320),
+        [*([python(f"nn.Module: {module}", t + 13, 327)] if module else []), launched(GEMM, t, t + 10, 300, 2 * n + 1), op(around, t + 14, 325), op("aten::copy_", t + 15, 320),
          call("cudaMemcpyAsync", t + 16, 300, correlation=2 * n + 2), call("cudaStreamSynchronize", t + 317, 8),
          copy(direction, t + 312, 3, correlation=2 * n + 2)]
         for n, t in enumerate(range(0, 6_000, 500))
@@ -186,6 +186,10 @@ HALVES = [in_a_row("ampere_bf16_s16816gemm_bf16_128x64"), [op("aten::mm", 20 * n
         ("small-copies", moved("HtoD (Pinned -> Device)", 1_000), "packed = torch.cat", "torch.stack"),
         ("synchronization", waiting_for_copies("DtoH (Device -> Pageable)"), "host.copy_(x, non_blocking=True)", "pin_memory()"),
         ("synchronization", waiting_for_copies("HtoD (Pageable -> Device)"), "x = x.pin_memory().to(", "host.copy_("),
+        ("synchronization", waiting_for_copies("HtoD (Pageable -> Device)", module="Net_0"), "self.register_buffer(", "pin_memory()"),
+        ("synchronization", waiting_for_copies("DtoH (Device -> Pageable)", module="Net_0"), "host.copy_(", "register_buffer"),
+        ("pinned-memory", CASES["pinned-memory"][0], "x = x.pin_memory()", "register_buffer"),
+        ("pinned-memory", [CASES["pinned-memory"][0], python("nn.Module: Net_0", -1, 50_000)], "self.register_buffer(", "pin_memory()"),
         ("synchronization", waiting_for_copies("HtoD (Pageable -> Device)", "aten::index"), 'index.to("cuda")', "torch.where"),
         ("synchronization", waiting_for_copies("DtoH (Device -> Pageable)", "aten::index"), "torch.where", "index.to("),
         # TorchScript is warmed up three times, and replaced before anything compiles.

@@ -154,13 +154,13 @@ def _item(fix: Fix, opportunity: Opportunity, advice_context: AdviceContext, pre
     window_ns = advice_context.window_ns
     bound_ns, how_bound = min(opportunity.saves_ns, window_ns) if opportunity.is_saving else 0, opportunity.how_bound
     # If a faster CPU can run ahead, other waits disappear too: idle time of one cause is then no upper bound.
-    why = opportunity.why
+    why, where = opportunity.why, opportunity.where
     most_ns = 0 if predicted is None else _best_ns(predicted, window_ns)
     if opportunity.if_more and most_ns > _FAR_ABOVE * bound_ns:
-        why = f"{why}; {opportunity.if_more}"
+        why, where = f"{why}; {opportunity.if_more}", opportunity.where_if_more or where
     if (others_ns := most_ns - bound_ns) > thresholds.SHARED_RATIO * most_ns:
         most_of_step, others = (duration(ns / advice_context.steps) for ns in (most_ns, others_ns))
-        why = f"{why}; of the {most_of_step} that it saves at most, {others} are other waits, which can be saved only once"
+        why = f"{why}; of the {most_of_step} that it saves at most, {others} are other waits, which other advice may count, too"
     if most_ns > bound_ns:
         bound_ns, how_bound = (
             most_ns,
@@ -174,7 +174,7 @@ def _item(fix: Fix, opportunity: Opportunity, advice_context: AdviceContext, pre
         title=for_compiled(title) if advice_context.is_compiled else title,
         code=_code(fix, opportunity, advice_context),
         why=why if is_of_limit else f"{although(str(verdict.regime), verdict.cause)}: {why}",
-        where=opportunity.where(steps),
+        where=where(steps),
         saves_ns_at_most=bound_ns,
         how_bound=how_bound,
         saving=Saving(ratio * window_ns / steps, ratio, bound_ns / steps, most, advice_context.has_steps),

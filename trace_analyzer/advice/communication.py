@@ -196,11 +196,14 @@ def pinned_memory(context: AdviceContext) -> Opportunity | None:
     why = "copies from or to pageable memory block the CPU until they are done"
     both = [idle_opportunity(context, idle, causes, why), _beyond_link(context, pageable)]
     known = [one for one in both if one is not None]
-    called = ["name", "operator", "dtype"]
-    blocking = idle.join(copies, left_on="event_id", right_on="launch_id").select(*called, length_ns().alias("ns"))
+    called = ["name", "operator", "dtype", "launch_id"]
+    blocking = idle.join(copies, left_on="event_id", right_on="launch_id", coalesce=False).select(
+        *called, length_ns().alias("ns")
+    )
     held = pl.concat([blocking, pageable.select(*called, pl.col("duration_ns").alias("ns"))], how="vertical_relaxed")
     if_more = "without that, the CPU prepares its next work while the device copies"
-    case = _to_host(held, "ns")
+    within_modules = held.filter(context.around.modules(held.get_column("launch_id")).is_not_null())
+    case = _to_host(held, "ns") or ("within a module" if 2 * total(within_modules, "ns") > total(held, "ns") else "")
     return replace(combined(known), if_more=if_more, case=case) if known else None
 
 

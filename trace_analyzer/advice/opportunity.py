@@ -26,10 +26,10 @@ class Opportunity:
 
     Without ``is_saving``, ``saves_ns`` is the time concerned, of which it saves nothing by itself. ``where`` names the
     code, with times per step for the number of steps that it takes; on demand, as most opportunities are too small to
-    be shown. ``members`` are the intervals
-    of the device concerned: device, start_ns, end_ns. ``is_replayed`` is true where the fix's change in the replay
-    matches the rule, with its ``options``. ``if_more`` explains why an estimate may far exceed the bound. ``case``
-    selects the variant of the fix's code, or several.
+    be shown. ``members`` are the intervals of the device concerned: device, start_ns, end_ns. ``is_replayed`` is true
+    where the fix's change in the replay matches the rule, with its ``options``. ``if_more`` explains why an estimate may
+    far exceed the bound, and ``where_if_more`` then names the code. ``case`` selects the variant of the fix's code, or
+    several.
     """
 
     saves_ns: int
@@ -43,6 +43,7 @@ class Opportunity:
     is_saving: bool = True
     options: Mapping[str, float] = field(default_factory=dict)
     if_more: str = ""
+    where_if_more: Callable[[int], str] | None = None
     case: str | tuple[str, ...] = ""
 
 
@@ -142,9 +143,14 @@ def responsible_code(context: AdviceContext, idle: pl.DataFrame | pl.LazyFrame, 
         unblamed = rows.collect()
         waiting = context.within.gaps.get_column("name")[unblamed.get_column("gap_id")]
         return "before " + largest_names(unblamed.with_columns(waiting), KERNEL, pl.col("ns"), steps)
+    return code_of_events(context, blamed, blamed.get_column("code"), steps)
+
+
+def code_of_events(context: AdviceContext, blamed: pl.DataFrame, codes: pl.Series, steps: int) -> str:
+    """Name the code of the events of (event_id, ns) by function; events of one of ``codes`` have one function."""
     events = blamed.get_column("event_id")
     name_ids = context.host.events.get_column("name_id")[events]
-    numbers, firsts = factorize(name_ids, blamed.get_column("code"))
+    numbers, firsts = factorize(name_ids, codes)
     who = ["name", "function"]
     sums = (
         pl.DataFrame(

@@ -11,6 +11,7 @@ from trace_analyzer.advice.opportunity import (
     ANY_COPY,
     Opportunity,
     a_step,
+    code_of_events,
     combined,
     end_ns_of,
     for_results,
@@ -232,7 +233,7 @@ def synchronization(context: AdviceContext) -> Opportunity | None:
     opportunity = idle_opportunity(context, _after_waits(context), ("synchronization",), why)
     if opportunity is None:
         return None
-    blocked_ns = waited_ns(context)
+    blocked_ns, waits = waited_ns(context), _waits(context)
     calls = (
         f"such calls also block the CPU for {a_step(blocked_ns, context.steps)} while the device works: "
         if blocked_ns
@@ -246,7 +247,8 @@ def synchronization(context: AdviceContext) -> Opportunity | None:
         opportunity,
         why=why,
         if_more=f"{calls}without them the CPU prepares its next work meanwhile, unless that work needs the results",
-        case=_written_most(context),
+        where_if_more=partial(code_of_events, context, waits, waits.get_column("event_id")) if waits.height else None,
+        case=_written_most(context, waits),
     )
 
 
@@ -259,7 +261,8 @@ def _waits(context: AdviceContext) -> pl.DataFrame:
     """Return event_id, ns: idle time after calls that wait for the device, and the time for which they hold the CPU."""
     idle = _after_waits(context).filter(pl.col("event_id").is_not_null())
     held = with_covered(_blocking(context), _busy(context), ["track"], "ns").select("event_id", "ns")
-    return pl.concat([idle.select("event_id", length_ns().alias("ns")), held], how="vertical_relaxed")
+    waits = pl.concat([idle.select("event_id", length_ns().alias("ns")), held], how="vertical_relaxed")
+    return waits.filter(pl.col("ns") > 0)
 
 
 def _blocking(context: AdviceContext) -> pl.DataFrame:
@@ -279,19 +282,21 @@ _EXPERTS = r"(?i)moe|experts?(_\d+)?(/|$)"
 """Modules of mixtures of experts."""
 
 
-def _written_most(context: AdviceContext) -> str:
+def _written_most(context: AdviceContext, waits: pl.DataFrame) -> str:
     """Return the code that causes the most waiting, such as ``.item()``; "" where the rules recognise none."""
-    waits = _waits(context).filter(pl.col("ns") > 0)
     events = waits.get_column("event_id")
     written = waits.select(context.around.sources(events).cast(pl.String).alias("written"), "ns")
     sums = written.group_by("written").agg(pl.col("ns").sum())
     most = str(sums.sort("ns", "written", descending=[True, False]).get_column("written").first() or "")
-    direction, case = _BY_COPIES.get(most, (None, most))
-    if direction is not None:
+    operators = context.around.events.get_column("operator_id")[events]
+    of_source = pl.col("written") == most
+    for case, (source, direction, within_module) in _BY_COPIES.items():
+        if source != most:
+            continue
         copies = where_called(context.within.activities, (copy_direction() == direction).fill_null(False))
-        operators = context.around.events.get_column("operator_id")[events]
         copied = operators.is_in(copies.get_column("operator_id").drop_nulls().implode()).fill_null(False)
-        of_source = pl.col("written") == most
+        if within_module:
+            copied &= context.around.modules(events).is_not_null()
         if 2 * total(written.filter(of_source & copied), "ns") > total(written.filter(of_source), "ns"):
             return case
     if most in _BY_MASK:
@@ -301,9 +306,13 @@ def _written_most(context: AdviceContext) -> str:
     return most
 
 
-_BY_COPIES = {ANY_COPY: (TO_HOST, "copies to the host"), "indexing": (FROM_HOST, "index on the CPU")}
-"""Source of waits -> direction of copies by which it is another case: a mask brings its size to the host, an index on the
-CPU goes to the device."""
+_BY_COPIES = {
+    "copies to the host": (ANY_COPY, TO_HOST, False),
+    "copies to the device within a module": (ANY_COPY, FROM_HOST, True),
+    "index on the CPU": ("indexing", FROM_HOST, False),
+}
+"""Case -> source of waits, direction of its copies, and whether only those within modules count: a mask brings its size to
+the host, an index on the CPU goes to the device; what forward() copies is no input, but a constant or made there."""
 _BY_MASK = ("indexing", "nonzero")
 """Code that selects a number of rows that depends on the data."""
 
