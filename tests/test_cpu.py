@@ -173,6 +173,10 @@ CPU_CASES: dict[str, tuple[Callable[[int], object], Callable[[int], object]]] = 
     ),
     "cpu-python": (lambda us: python("train.py(3): count", 0, us), lambda us: op("aten::sum", 0, us)),
     "cpu-unrecorded": (lambda us: [], lambda us: python("train.py(3): count", 0, us)),
+    "cpu-warm-up": (
+        lambda us: [op("aten::mm", 0, us - 20, **TYPED), op("aten::mm", us - 20, 20, **TYPED)],
+        lambda us: [op("aten::mm", 0, 20, **TYPED), op("aten::mm", 20, us - 20, **TYPED)],
+    ),
     "recompilation": (lambda us: op("compile_attempt_0 (dynamo_timed)", 0, us), lambda us: op("TorchDynamo Cache Lookup", 0, us)),
 }  # fmt: skip
 
@@ -294,6 +298,34 @@ def test_a_tiny_operator_that_is_interrupted_once_has_no_more_work(shapes: dict[
     """Without shapes, a longer run may be one on larger tensors."""
     starts_and_lengths = ((0, 5), (5, 5), (10, 400), (410, 5), (415, 5))
     assert cpu_time([op("aten::mul", start, length, **shapes) for start, length in starts_and_lengths]) == parts
+
+
+@pytest.mark.parametrize(
+    ("shapes", "lengths", "first"),
+    [
+        (TYPED, (3_000, 2_000, 20, 20, 20), 5_000),
+        (TYPED, (20, 3_000, 20, 20, 20), 0),  # interrupted later
+        (TYPED, (900, 20, 20), 0),
+        (TYPED, (3_000, 2_000, 2_000), 0),
+        (TYPED, (3_000, 20), 3_000),
+        (TYPED, (3_000,), 0),
+        ({}, (3_000, 20, 20, 20), 3_000),
+        ({}, (3_000, 20, 20), 0),  # perhaps on larger tensors
+    ],
+)
+def test_first_calls_that_start_threads_or_a_library_are_no_work(
+    shapes: dict[str, object], lengths: tuple[int, ...], first: int
+) -> None:
+    events, start = [], 0
+    for length in lengths:
+        events.append(op("aten::mul", start, length, **shapes))
+        start += length
+    report = analysed(events, devices=[])
+    parts = dict(rows(report.tables["cpu_time"], "part", "time_ns"))
+    assert parts == {part: ns for part, ns in (("first-calls", first), ("pointwise", start - first)) if ns}
+    assert any(item.id == "cpu-warm-up" and item.saves_ns_at_most == 1_000 * first for item in report.advice) == (
+        first > 0
+    )
 
 
 def test_methods_have_one_name_whatever_object_they_are_called_on() -> None:

@@ -94,6 +94,10 @@ INEFFICIENT_ROOF_RATIO = 0.25
 
 TINY_OPERATOR_NS = 10 * NS_PER_US
 """Calling an operator of PyTorch takes 1 to 5 us, recording it 1 to 2 more: a shorter run is mostly the call."""
+FIRST_CALL_NS = NS_PER_MS
+"""Starting oneDNN or a pool of threads in an operator's first call takes 1 to 30 ms, being interrupted seldom as long."""
+FIRST_CALL_RATIO = 10
+"""Calls of an operator with the same shapes differ less, unless one starts something."""
 
 # Copies
 SMALL_COPY_BYTES = 64 << 10

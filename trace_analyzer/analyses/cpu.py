@@ -21,7 +21,7 @@ CPU_TIME = schema.Table(
     "cpu_time",
     "Where the main thread of a trace without device work spends its steady steps, or its whole time; parts add up to it.",
     schema.columns("""
-        part str A cause of idle time (data-loading, python, dispatch, host-unknown, ...), what operators do, or tiny-operators.
+        part str A cause of idle time (data-loading, python, dispatch, host-unknown, ...), what operators do, tiny-operators or first-calls.
         time_ns i64 Time in which an event of this kind is the innermost one.
         time_ratio f64 Share of the window.
         forward_ns i64 Part of it in the forward pass.
@@ -32,7 +32,7 @@ CPU_TIME = schema.Table(
     """),
 )
 
-UNRECORDED, DISPATCH, TINY = "host-unknown", "dispatch", "tiny-operators"
+UNRECORDED, DISPATCH, TINY, FIRST = "host-unknown", "dispatch", "tiny-operators", "first-calls"
 _GENERATED = r"^## Call CompiledFxGraph|^<built-in function kernel>$"
 """Annotation around the code that Inductor generated, and each of its C++ functions (torch/_inductor/codecache.py)."""
 _NO_WORK = r"""(?x) ^aten::_?(?: alias | as_strided | chunk | conj | detach | diagonal | empty | empty_like | empty_strided | expand | lift_fresh
@@ -40,6 +40,8 @@ _NO_WORK = r"""(?x) ^aten::_?(?: alias | as_strided | chunk | conj | detach | di
     | split_with_sizes | squeeze | swapaxes | t | transpose | unbind | unfold | unsafe_view | unsqueeze | view | view_as_(?:complex|real)
     )_?$"""
 """Operators that make a view or allocate: however long they take, it is their call."""
+_LEAST_CALLS = 4
+"""Least number of calls of an operator that are compared where no shapes are known."""
 _FILE = r"\.py\(\d+\): "
 _CALLING = (
     rf"{INDUCTOR_FILE}|(?:^|/)torch/(?:__init__|autograd|functional|fx|nn|overrides|utils/(?:_config_module|_pytree|hooks)"
@@ -166,7 +168,8 @@ def _classified(
     What nothing names between operators is Python where its frames were recorded, else unknown. An operator passes its
     work on (``calls``) where it launches some or those within it take half of its time, else does it itself, as code that
     Inductor generated always does between the operators that it calls: a run under `thresholds.TINY_OPERATOR_NS`, or one
-    whose shapes usually take so little, is hardly more than a call.
+    whose shapes usually take so little, is hardly more than a call. First calls that far outlast the
+    median of their shapes, or of four or more calls where none are known, started threads or a library.
     """
     events = context.events.with_columns(is_operator.alias("is_operator"))
     within = events.filter("is_operator").group_by("parent_id").agg(pl.col("duration_ns").sum()).drop_nulls("parent_id")
@@ -191,9 +194,14 @@ def _classified(
         .then(length)
         .otherwise(pl.min_horizontal(length, length.median().over(call)))
     )
+    # A later call that takes as long again is work, or an interruption.
+    least = pl.max_horizontal(thresholds.FIRST_CALL_RATIO * length.quantile(0.5, "lower"), thresholds.FIRST_CALL_NS)
+    is_known = pl.col("input_dims").is_not_null() | (pl.col("event_id").n_unique() >= _LEAST_CALLS)
+    starts_up = (is_known & (length >= least)).cum_min().over(call, "calls")
     part = (
         pl.when(pl.col("named").is_not_null()).then("named")
         .when(pl.col("is_operator") & pl.col("calls")).then(pl.lit(DISPATCH))
+        .when(pl.col("is_operator") & starts_up).then(pl.lit(FIRST))
         .when(pl.col("is_operator") & (usual < thresholds.TINY_OPERATOR_NS)).then(pl.lit(TINY))
         .when(pl.col("is_operator") & pl.col("name").str.contains(_NO_WORK)).then(pl.lit(DISPATCH))
         .when("is_operator").then("group")
