@@ -54,6 +54,11 @@ def test_annotations_copied_onto_devices_count_once() -> None:
     assert len(table(analysed(step(0, 0), step(1, 200), copied), "index")) == 2
 
 
+def others(*numbers: int, count: int) -> list[object]:
+    """Build nine steps, of which some launch another number of kernels."""
+    return [step(n, 200 * n, count=count if n in numbers else 4, busy=8) for n in range(9)]
+
+
 @pytest.mark.parametrize(
     ("steps", "states"),
     [
@@ -67,6 +72,16 @@ def test_annotations_copied_onto_devices_count_once() -> None:
         # Slow steps after the first warm up.
         ([*(step(n, 1_000 * n, busy=400, length=900) for n in range(2)), *(step(n, 1_600 + 200 * n) for n in range(2, 7))],
          ["first", "warm-up", *["ok"] * 5]),
+        # What comes back at equal distances is the program's: an optimizer step for several steps that add up gradients,
+        # networks trained in turns. Twice at other distances, next to each other or unlike, it is something else.
+        (others(3, 7, count=10), ["first", *["ok"] * 8]),
+        (others(2, 4, 6, 8, count=10), ["first", *["ok"] * 8]),
+        (others(1, 3, 5, 7, count=10), ["first", *["ok"] * 8]),
+        (others(3, 5, 8, count=10), ["first", "ok", "ok", "outlier", "ok", "outlier", "ok", "ok", "outlier"]),
+        (others(4, 5, count=10), ["first", "ok", "ok", "ok", "outlier", "outlier", "ok", "ok", "ok"]),
+        (others(4, count=10), ["first", "ok", "ok", "ok", "outlier", "ok", "ok", "ok", "ok"]),
+        ([*others(3, count=10)[:5], step(5, 1_000), step(6, 1_200, count=12, busy=8), step(7, 1_400)],
+         ["first", "ok", "ok", "outlier", "ok", "ok", "outlier", "ok"]),
     ],
 )  # fmt: skip
 def test_states(steps: list[object], states: list[str]) -> None:

@@ -188,6 +188,8 @@ RECORDING_MAX_NS = 3 * NS_PER_US
 """Longest distance that recording can explain: it takes 0.2 to 2 us per event."""
 RECORDING_MOST_RATIO = 0.6
 """Largest share of a step that recording takes: steps of 77 ms that take 33 ms without it are known."""
+RECORDING_LIKELY_RATIO = 0.2
+"""Share of a step that recording may take where the host limits: of 44 ms on eight H100, 34 to 35 are known to remain without it."""
 RECORDING_REPORTED_RATIO = 0.01
 """Least share of the window that is reported: less changes nothing."""
 RECORDING_PAIRS = 20

@@ -97,8 +97,8 @@ def with_states(steps: pl.DataFrame) -> pl.DataFrame:
 
     A step without activities is empty, or ``lost`` where it launched some. The first step, and slow ones directly after
     it, are warm-up. A last step with few activities was cut by the recording's end; elsewhere, few or many activities or
-    a long duration mean that the step did something else, unless slow steps recur and take most of the time. Of two
-    steps the shorter is the typical one.
+    a long duration mean that the step did something else, unless slow steps recur and take most of the time, or others
+    come back at equal distances. Of two steps the shorter is the typical one.
     """
     length = pl.col("end_ns") - pl.col("start_ns")
     kind = pl.col("step_kind")
@@ -120,10 +120,16 @@ def with_states(steps: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit("first"))
         .when(is_last & few)
         .then(pl.lit("cut"))
-        .when(few | many | ~leading)
+        .when(~leading)
         .then(pl.lit("outlier"))
+        .when(few)
+        .then(pl.lit("few"))
+        .when(many)
+        .then(pl.lit("many"))
         .otherwise(pl.lit("ok"))
     )
+    is_other = pl.col("state").is_in(["few", "many"])
+    settled = pl.when(is_other & ~_returns()).then(pl.lit("outlier")).otherwise("state")
     typical = length.filter(pl.col("state") == "ok").quantile(0.5, "lower").over("device")
     slow = (pl.col("state") == "ok") & (length > thresholds.OUTLIER_MEDIANS * typical)
     unlike = (
@@ -136,13 +142,26 @@ def with_states(steps: pl.DataFrame) -> pl.DataFrame:
     least = pl.when(is_serving).then(1).otherwise(thresholds.MIN_STEADY_STEPS)
     enough = (pl.col("state") == "ok").sum().over("device") >= least
     return (
-        steps.with_columns(state.alias("state"))
+        steps.with_columns(state.alias("state"), position.alias("position"))
+        .with_columns(settled.alias("state"))
         .with_columns(slow.alias("slow"))
+        .with_columns(pl.when(is_other).then(pl.lit("ok")).otherwise("state").alias("state"))
         .with_columns(((pl.col("state") == "ok") & ~pl.col("slow")).cum_sum().over("device").alias("usual"))
         .with_columns(_recurs(length).alias("recurs"))
         .with_columns(pl.when("slow").then(unlike).otherwise("state").alias("state"))
         .with_columns(((pl.col("state") == "ok") & enough).alias("steady"))
     )
+
+
+def _returns() -> pl.Expr:
+    """Return whether the steps of this state come at equal distances, over 1, with about as many activities.
+
+    These are parts of the program: one optimizer step for several steps that add up gradients, say.
+    """
+    apart, counts = pl.col("position").diff(), pl.col("activity_count")
+    regular = (apart.min() == apart.max()) & (apart.min() > 1)
+    alike = counts.min() >= thresholds.PERIOD_LIKENESS * counts.max()
+    return ((pl.len() >= thresholds.RECURRENCES) & regular & alike).over("device", "state")
 
 
 def _recurs(length: pl.Expr) -> pl.Expr:

@@ -22,9 +22,9 @@ from trace_analyzer.vocabulary import PARTS, REGIMES, RESOURCES, WORK, label, ph
 
 
 def shown_levers(verdict: Verdict) -> Sequence[Lever]:
-    """Return the lever that saves most, then the two that take most time of the others."""
+    """Return the lever that saves most and the two that take most time of the others, the largest saving first."""
     rest = sorted(verdict.levers[1:], key=lambda lever: -lever.share_ratio)
-    return (*verdict.levers[:1], *rest[:2])
+    return sorted((*verdict.levers[:1], *rest[:2]), key=lambda lever: -lever.saves_ns)
 
 
 def levers_sentence(verdict: Verdict) -> str:

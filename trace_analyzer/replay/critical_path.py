@@ -26,7 +26,7 @@ from trace_analyzer.report import Lever, Resource
 from trace_analyzer.schema import F64, Column, Member, Table, columns
 from trace_analyzer.sections import Section, Shown
 from trace_analyzer.thresholds import UNRECORDED_RATIO
-from trace_analyzer.verdict import OF_HOST, OF_REGIME, Levers, groups_of, judged_parts
+from trace_analyzer.verdict import KERNEL_REGIMES, OF_HOST, OF_REGIME, Levers, groups_of, judged_parts
 from trace_analyzer.vocabulary import NOT_OWN, PARTS, UNKNOWN_CAUSES, WITHHELD
 
 CRITICAL_PATH = Table(
@@ -249,11 +249,14 @@ def levers(device_replay: DeviceReplay, window_findings: Findings | None) -> Lev
     shares, on_path = _shares(parts_ns), _path_ratios(replay, path, used)
     rows = [Lever(one, shares.get(one, 0.0), on_path.get(one, 0.0), ns, ns / now) for one, ns in saves.items()]
     window, groups = sum(parts_ns.values()), groups_of(parts_ns)
-    per_ns = {}
-    for regime, resources in OF_REGIME.items():
-        saved = max(saves.get(one, 0.0) for one in resources)
-        # A ns of a regime that the window lacks would be a ns of the step.
-        per_ns[regime] = saved / now * window / groups[regime] if groups[regime] else 1.0
+    saved = {regime: max(saves.get(one, 0.0) for one in resources) for regime, resources in OF_REGIME.items()}
+    per_ns = {regime: saved[regime] / now * window / ns for regime, ns in groups.items() if ns}
+    # A ns of a regime that the window lacks would be a ns of the step, except that kernels are hidden whichever their
+    # bound is. Of those that no rule knows, it is not known what hides them.
+    known = per_ns if parts_ns.get("other", 0) <= UNRECORDED_RATIO * window else {}
+    of_kernels = next((known[regime] for regime in KERNEL_REGIMES if regime in known), 1.0)
+    for regime in groups.keys() - per_ns:
+        per_ns[regime] = of_kernels if regime in KERNEL_REGIMES else 1.0
     of_host = _ordered(_host_levers(replay, path, parts_ns))
     device_replay.trim()
     return Levers(_ordered(rows), per_ns, of_host)

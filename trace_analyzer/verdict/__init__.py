@@ -312,10 +312,14 @@ def step_verdicts(
 
 
 def _levers_of(findings: Findings, judged: Findings | None, levers: Levers) -> Levers:
-    """Return the levers of the judged window for steps of it, so that all have one verdict; none for other steps."""
+    """Return the levers of the judged window for the device's steps, so that all have one verdict.
+
+    There are none for steps of another device, or of another kind of serving steps.
+    """
     if judged is None or findings.device.report.index != judged.device.report.index:
         return NO_LEVERS
-    return levers if {*findings.window.steps} & {*judged.window.steps} else NO_LEVERS
+    is_alike = judged.window.step_kind is None or {*findings.window.steps} & {*judged.window.steps}
+    return levers if is_alike else NO_LEVERS
 
 
 _SCHEMA = {

@@ -406,15 +406,26 @@ def _flip(findings: Findings, judgement: Judgement) -> Iterator[str]:
     if judgement.regime != "overhead-bound" or not findings.window.steps or is_measured(findings.recording):
         return
     parts, window, steps = findings.parts_ns, sum(findings.parts_ns.values()), len(findings.window.steps)
-    most = min(sum(parts.get(part, 0) for part in SLOWED), t.RECORDING_MOST_RATIO * window)
+    most = min(_most_of_recording_ns(parts), t.RECORDING_MOST_RATIO * window)
     taken = np.linspace(0, most, 101)
     worlds = np.tile([float(judgement.groups_ns[regime]) for regime in ORDER], (taken.size, 1))
     worlds[:, ORDER.index("overhead-bound")] -= taken
     leading, _ = leaders(worlds, window, judgement.levers)
-    other = np.flatnonzero(leading != leading[0])
-    if other.size:
-        regime, step_ns = ORDER[int(leading[other[0]])], (window - taken[other[0]]) / steps
+    other = np.flatnonzero(leading != leading[0])[:1]
+    if not other.size:
+        return
+    regime = ORDER[int(leading[other[0]])]
+    if all(lever.saves_ratio < t.BALANCED_RATIO for lever in judgement.levers.of(regime)):
+        # The host has hidden what other resources save: of these, time decides.
+        regime = ORDER[int(leaders(worlds[other], window)[0][0])]
+    if regime != judgement.regime:
+        step_ns = (window - taken[other[0]]) / steps
         yield f"if a step takes under {duration(step_ns)} without the profiler, it is {regime} (--measured-step-ms)"
+
+
+def _most_of_recording_ns(parts_ns: Mapping[str, int]) -> int:
+    """Return the idle time that recording may have caused: a host that is faster also hides the latency of its launches."""
+    return sum(parts_ns.get(part, 0) for part in (*SLOWED, "launch-latency"))
 
 
 def _doubts_of_peaks(findings: Findings, judgement: Judgement) -> Iterator[str]:
@@ -453,8 +464,11 @@ def _doubts_of_the_record(findings: Findings, judgement: Judgement) -> Iterator[
     if judgement.regime == "overhead-bound" and unnamed > t.UNNAMED_RATIO * idle:
         yield f"in {percent(unnamed / idle)} of its idle time the host recorded nothing (record with stacks)"
     best = judgement.levers.rows[0] if judgement.levers.rows else None
-    if best and best.resource == "host" and best.saves_ratio < t.BALANCED_RATIO and not is_measured(findings.recording):
-        yield f"recording may cost the {percent(best.saves_ratio)} that host time saves (measure the step without it: --measured-step-ms)"
+    if best is not None and best.resource == "host" and not is_measured(findings.recording):
+        taken = min(_most_of_recording_ns(findings.parts_ns) / window, t.RECORDING_LIKELY_RATIO)
+        if best.saves_ratio < taken + t.WORTH_RATIO:
+            measure = "measure the step without it: --measured-step-ms" if findings.window.steps else "time it without"
+            yield f"recording may cost the {percent(best.saves_ratio)} that host time saves ({measure})"
     left = findings.left_out
     if left is not None and left.is_most:
         wider = "" if left.is_outside else " (--step all judges all of the device's work)"
