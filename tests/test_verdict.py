@@ -377,7 +377,7 @@ def levers(**saves: float) -> Levers:
         ({"compute": 60, "python": 40}, {"compute_bound": 0.05, "overhead_bound": 0.2}, OVERHEAD, COMPUTE),
         ({"compute": 60, "python": 40}, {"compute_bound": 0.01, "overhead_bound": 0.2}, OVERHEAD, None),
         # None saves anything: time decides.
-        ({"compute": 80, "python": 20}, {"compute_bound": 0.01, "overhead_bound": 0.02}, COMPUTE, None),
+        ({"compute": 80, "python": 20}, {"compute_bound": 0.01, "overhead_bound": 0.05}, COMPUTE, None),
     ],
 )
 def test_the_regime_is_the_resource_that_would_help(
@@ -408,6 +408,25 @@ def test_what_saves_has_the_cause_and_what_hides_it_is_in_balance(
     saves = levers(overhead_bound=rows[0].saves_ns / (parts["python"] + parts["latency"]), compute_bound=0.0)
     judged = judge(parts, levers=saves._replace(rows=rows))
     assert (judged.regime, judged.runner_up, judged.cause) == (OVERHEAD, runner_up, cause)
+
+
+@pytest.mark.parametrize("foreign", ["earlier-work", "time-slice"])
+def test_time_that_is_not_the_programs_own_is_no_part_of_the_window_of_which_waiting_takes_a_quarter(
+    foreign: str,
+) -> None:
+    judged = judge(parts_of(**{foreign: 60, "compute": 25, "communication": 15}))
+    assert (judged and judged.regime) == COMMUNICATION
+
+
+def test_where_little_is_saved_what_saves_is_in_balance_before_what_holds_the_path() -> None:
+    rows = (
+        Lever("host", 0.3, 0.4, 8.0, 0.08),
+        Lever("memory-bandwidth", 0.2, 0.1, 4.0, 0.04),
+        Lever("compute", 0.5, 0.5, 0.0, 0.0),
+    )
+    saves = levers(overhead_bound=0.08 / 0.3, memory_bandwidth_bound=0.2, compute_bound=0.0)._replace(rows=rows)
+    judged = judge(parts_of(compute=50, memory=20, python=30), levers=saves)
+    assert (judged.regime, judged.runner_up) == (OVERHEAD, MEMORY)
 
 
 @pytest.mark.parametrize(("loading", "waits", "cause"), [(60, 35, "data-loading"), (20, 35, "synchronization")])

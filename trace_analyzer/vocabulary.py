@@ -342,10 +342,10 @@ def shortened_by(fix: str) -> tuple[str, ...]:
 
 
 def although(regime: str, cause: str | None) -> str:
-    """Return the words for a change that does not concern the limit: ``helps although memory bandwidth limits``."""
+    """Return the words for a change that does not concern the limit: ``although memory bandwidth limits``."""
     if limit_label(regime, cause) != label(regime):
-        return f"helps although {limit_noun(regime, cause)} limit"
-    return f"helps although {regime.removesuffix('-bound').replace('-', ' ')} limits"
+        return f"although {limit_noun(regime, cause)} limit"
+    return f"although {regime.removesuffix('-bound').replace('-', ' ')} limits"
 
 
 def limit_label(regime: str, cause: str | None) -> str:

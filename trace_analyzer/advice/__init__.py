@@ -2,7 +2,7 @@
 
 Fixes are data (catalog/advice, a page each). Each has a rule (`rules`), a function of the `AdviceContext` that returns an
 `Opportunity`, or None where the findings do not call for the fix. A fix belongs to regimes. If it is neither for the
-limiting regime nor for its runner-up, it is listed only where it saves much, and says that it helps although something else limits. docs/advice.md
+limiting regime nor for its runner-up, it is listed only where it saves much, and begins with "although compute limits". docs/advice.md
 says how advice is chosen.
 """
 

@@ -125,7 +125,7 @@ def leaders(
         balanced = np.where(little, other >= t.WORTH_RATIO * window_ns, balanced)
         on_path = np.tile([sum(lever.path_ratio for lever in levers.of(key)) for key in ORDER], (len(first), 1))
         on_path[rows, first] = 0.0
-        hidden = little & decides & ~balanced & (on_path.max(axis=1) >= t.BALANCED_RATIO)
+        hidden = little & ~balanced & (on_path.max(axis=1) >= t.BALANCED_RATIO)
         second = np.where(hidden, on_path.argmax(axis=1), second)
         return first, np.where(hidden | (balanced & (other >= 1.0)), second, -1)
     return first, np.where(balanced & (other >= 1.0), second, -1)
