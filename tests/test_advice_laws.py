@@ -118,7 +118,10 @@ def counted_once(report: Report) -> None:
     Last resorts do not save the same time. What an estimate saves beyond its own time are waits of others, and says so.
     """
     members, seen, total_ns = report.tables["advice_members"], None, 0.0
-    steps = max(1, len(report.verdict.window.steps))
+    if (window := report.verdict.window) is None:
+        assert members.is_empty()
+        return
+    steps = max(1, len(window.steps))
     for item in report.advice:
         own = union(members.filter(advice=item.id).select("device", "start_ns", "end_ns"), ["device"])
         most_ns = item.saving.at_most_ns

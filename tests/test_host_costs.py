@@ -80,7 +80,7 @@ def test_pageable_copies_tell_what_they_copied() -> None:
         (
             [annotation(LOADS, 30, 40), python("torch/utils/data/dataloader.py(700): __next__", 32, 30)],
             "data-loading",
-            None,
+            LOADS,
         ),
         ([call("cudaMalloc", 30, 40)], "allocation", "cudaMalloc"),
         ([annotation("Python GC", 30, 40)], "garbage-collection", "Python GC"),
@@ -90,7 +90,7 @@ def test_pageable_copies_tell_what_they_copied() -> None:
         ([overhead("Buffer Flush", 30, 40)], "profiler", "Buffer Flush"),
     ],
 )
-def test_named_work_counts_once(events: list[Event], kind: str, name: str | None) -> None:
+def test_named_work_counts_once(events: list[Event], kind: str, name: str) -> None:
     actual = costs(A, B, *events, columns=("kind", "name", "count", "host_ns", "idle_ns"))
     assert actual == [(kind, name, 1, 40, 40)]
 

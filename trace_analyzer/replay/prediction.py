@@ -311,7 +311,7 @@ class Replay:
         if best != changes:
             weights, outcome = self._replayed(best)
         path, now = self._path_now, self.identity
-        at_least = 0.0 if self.scene.has_workers else weights.at_least_ns
+        at_least = 0.0 if self.scene.has_workers else (1 - MIN_HALF_WIDTH) * weights.at_least_ns
         if weights.removed[path].any():
             return outcome.step_ns, at_least
         gone = float((now.weight[path] - outcome.weight[path]).sum()) * self._anchor / self.anchors.begins.size
