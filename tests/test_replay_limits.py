@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from kineto import analysed, annotation, call, copy, kernel, launch, launched, op, python, trace_bytes
+from kineto import analysed, annotation, call, copy, kernel, launch, launched, op, python, sync, trace_bytes
 from lazy_report import LazyReport
 from simulator import Costs, Kernel, Simulation
 from test_replay_changes import program
@@ -125,6 +125,33 @@ def test_steps_whose_work_was_lost_are_not_judged(period: int) -> None:
         assert replay.predict((change,)).step_ns == pytest.approx(whole.predict((change,)).step_ns, rel=0.02)
 
 
+@pytest.mark.parametrize("lost_us", [150, 400])
+def test_without_waits_the_time_of_work_that_was_lost_stays(lost_us: int) -> None:
+    """One of 60 waits ends long after the recorded work; up to 200 us later, it is a slow return."""
+    rounds = [
+        [launched("k", at, at + 10, 400, n + 1), call("cudaDeviceSynchronize", at + 20, 395 + lost_us * (n == 30))]
+        for n, at in enumerate(range(0, 60_000, 1_000))
+    ]
+    before, after = (Replay.of(analysed(rounds), 0).weights(changes) for changes in ((), (Change("no-sync"),)))
+    assert before.rest.max() == pytest.approx(lost_us * 1_000)
+    assert after.rest[~after.removed].sum() == (before.rest.sum() if lost_us > 200 else 0)
+
+
+@pytest.mark.parametrize(("ahead_us", "is_named"), [(1, False), (1, True), (15, True)])
+def test_a_call_waits_for_its_work_though_the_clock_of_the_device_is_late(ahead_us: int, is_named: bool) -> None:
+    """The call returns before the last kernel ends, by the two clocks; CUPTI's row names the stream that it waits for."""
+    rows = [
+        [annotation(f"ProfilerStep#{n}", at, 1_009), call("cudaStreamSynchronize", at + 105, 901, correlation=1_000 + n),
+         *(launched("k", at + 3 + 10 * i, at + 11 + ahead_us + 100 * i, 95, 10 * n + i + 1) for i in range(10)),
+         *([sync("Stream Sync", at + 106, 900, correlation=1_000 + n)] if is_named else [])]
+        for n, at in enumerate(range(0, 8 * 1_010, 1_010))
+    ]  # fmt: skip
+    replay = Replay.of(analysed(rows), 0)
+    assert (replay.graph.kind == RETURN).sum() == 8
+    assert abs(replay.identity_ratio) < 0.001
+    assert replay.predict((Change("no-sync"),)).step_ns == pytest.approx(1_000_000, rel=0.02)
+
+
 def test_neither_graphs_nor_a_faster_cpu_shorten_a_wait_for_others() -> None:
     def predicted(frame: str) -> tuple[float, float]:
         at = range(0, 60_000, 1_000)
@@ -166,11 +193,13 @@ def copied(direction: str, copy_ends_before_call: int, length: int = 100) -> Rep
 def test_a_call_of_a_blocking_copy_waits_for_its_end_or_for_its_start(
     direction: str, ends_before: int, waits: bool
 ) -> None:
-    graph = copied(direction, ends_before).graph
+    replay = copied(direction, ends_before)
+    graph = replay.graph
     assert (graph.kind == RETURN).any() == waits
     assert (graph.kind == STAGING).any() != waits
     assert not graph.rest.any(), "what follows the wait is the call's own time"
     assert np.all(graph.rest[graph.kind == RETURN] >= 0)
+    assert replay.weights((Change("pinned"),)).removed[(graph.kind == RETURN) | (graph.kind == STAGING)].all()
 
 
 @pytest.mark.parametrize("target", ["cpu", "gpu"])

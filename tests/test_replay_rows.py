@@ -127,6 +127,10 @@ LATENCIES: dict[str, tuple[list[Work], list[Made], dict[str, list[bool]], list[f
         [*launches([10, 12]), Work(2_002, 2_500, call=2), Work(2_505, 2_600, call=3, kind=MEMSET)],
         [*calls(3), Made(2_100, 2_105)], {}, [8] * 4,
     ),
+    "a pageable copy its own": (
+        [Work(1_000 * n + wait, 1_000 * n + 50, call=n, kind=FIRST_COPY, pageable=n == 2) for n, wait in enumerate((10, 12, 30))],
+        calls(3), {}, [11, 11, 30],
+    ),
     "but 42 us that an event explains": (
         [Work(10, 50, call=0), Work(52, 90, call=2, track=1), Work(1_010, 1_020, call=3)],
         [Made(0, 5), Made(6, 7, WAIT), Made(10, 15), Made(1_000, 1_005)], {}, [10] * 3,
@@ -170,6 +174,15 @@ def test_bytes_are_staged_before_a_copy_starts(pageable: bool, kind: int, before
         Work(2_011, 2_020, call=1, kind=FIRST_COPY, pageable=pageable),
     ]  # fmt: skip
     assert latencies(work, [Made(1_000, 1_005, kind), Made(2_000, 2_005, kind)])[0] == takes
+
+
+def test_a_copy_whose_stream_is_busy_is_staged_as_long_as_others_but_those_of_long_calls() -> None:
+    copies = [
+        Work(1_000 * n + wait, 1_000 * n + 300, call=n, kind=FIRST_COPY, pageable=True)
+        for n, wait in enumerate((80, 82, 200, 60))
+    ]
+    made = [Made(1_000 * n, 1_000 * n + length, COPY) for n, length in enumerate((5, 5, 15.1, 5))]
+    assert latencies(sorted([*copies, Work(2_900, 3_050)]), made) == [80, 82, 200, 81]
 
 
 def test_the_cpus_part_of_a_latency_is_its_call() -> None:
@@ -244,6 +257,7 @@ GAPS: dict[str, tuple[list[Work], list[Made], dict[str, list[bool]], list[float]
     # A launch takes 12 us: made at 88 it is there at 100, when the work before it ends.
     "launched by then": (THREE, [Made(0, 5), Made(1, 6), Made(88, 93)], {}, [4, 4]),
     "under way": (THREE, [Made(0, 5), Made(1, 6), Made(88.1, 93.1)], {}, [2, 2]),
+    "its call still under way": (THREE, [Made(0, 20), Made(21, 41), Made(81, 101)], {}, [2, 2]),
     "between kinds": (*row_of([1, 3, 9, 3], kinds=[KERNEL, KERNEL, MEMSET, KERNEL, MEMSET]), {}, [1, 3, 9, 3]),
     "within a graph": (GRAPHS, [Made(0, 1, GRAPH), Made(2, 3, GRAPH)], {}, [1.5, 1.5, 8, 1.5]),
     "unlinked work was queued": ([Work(0, 10), Work(14, 20)], [], {}, [4]),
@@ -314,6 +328,11 @@ def test_a_wait_of_another_thread_holds_back_nothing_here() -> None:
     order = {0: 0, 2: 1, 3: 2, 5: 3}
     links = device_edges(recorded([row._replace(call=order[row.call]) for row in work], made)).wait
     assert links.inferred.all()
+    work, made = (
+        [Work(10, 210, call=0), Work(217, 300, call=2, track=1)],
+        [Made(0, 5), Made(20, 22, WAIT), Made(30, 35, thread=1)],
+    )
+    assert device_edges(recorded(work, made)).wait.inferred.tolist() == [True], "the next launch is another thread's"
 
 
 @pytest.mark.parametrize(("lags", "usual"), [((3, 5), 4), ((3, 20), 11), ((3, 20.5), 3)])
@@ -624,6 +643,14 @@ AWAITED: dict[str, tuple[list[Work], list[Made], tuple[int, ...], list[tuple[int
     "a device, which CUPTI names": (
         THREE_STREAMS, [*THREE_CALLS, Made(20, 108, SYNC_DEVICE, awaits=2)], ONE_OTHER_DEVICE, [(2, 3, 18)],
     ),
+    "a device that is done, no longer than the call took": (
+        [Work(10, 100, call=0), Work(1_010, 1_019, call=2)],
+        [Made(0, 5), Made(20, 108, SYNC_DEVICE), Made(1_000, 1_005), Made(1_020, 1_022, SYNC_DEVICE)],
+        ONE_DEVICE, [(0, 1, 8), (1, 3, 3)],
+    ),
+    "a stream of a thread that launched nothing": (
+        [Work(10, 40, call=0)], [Made(0, 5), Made(20, 140, SYNC_STREAM, 1)], ONE_DEVICE, [],
+    ),
     "a stream, as the thread launched last": (ON_TWO, [*LAUNCHES, Made(20, 108, SYNC_STREAM)], ONE_DEVICE, [(1, 2, 4)]),
     "a stream, as CUPTI names it": (ON_TWO, [*LAUNCHES, Made(20, 108, SYNC_STREAM, awaits=0)], ONE_DEVICE, [(0, 2, 8)]),
     "a stream without work": (ON_TWO, [*LAUNCHES, Made(20, 108, SYNC_STREAM, awaits=3)], ONE_DEVICE, []),
@@ -846,8 +873,9 @@ def test_a_thread_that_only_asks_the_runtime_hands_over_nothing() -> None:
     working = recorded(busy=turns())
     parts = np.where(working.segments.thread == 1, RUNTIME, working.segments.part).astype(np.int8)
     watching = working._replace(segments=working.segments._replace(part=parts))
-    ended = [[row for row in handed(recording) if row[0] == 450] for recording in (working, watching)]
-    assert ended == [[(450, 400, 50)], []]
+    launching = watching._replace(calls=recorded(made=[Made(150, 155, thread=1)]).calls)
+    ended = [[row for row in handed(recording) if row[0] == 450] for recording in (working, watching, launching)]
+    assert ended == [[(450, 400, 50)], [], [(450, 400, 50)]]
 
 
 def test_a_silence_in_which_a_thread_polled_was_no_hand_over() -> None:

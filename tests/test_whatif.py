@@ -121,6 +121,7 @@ ODD: dict[str, tuple[Path, dict[str, Any]]] = {
     "no time is left": (COMPUTE, {"speedup": {"cpu": 1e9, "gpu": 1e9}}),
     "a smaller batch": (COMPUTE, {"batch": 1e-9}),
     "slower": (COMPUTE, {"speedup": {"gpu": 1e-9}}),
+    "over a century": (COMPUTE, {"speedup": {"gpu": 1e-9, "matmul": 1e-9}}),
     "a CPU's recording": (SAMPLES / "cpu_mlp.json.gz", {"graphs": True, "batch": 2}),
 }  # fmt: skip
 
@@ -214,6 +215,7 @@ REFUSED = {
     ),
     "unexplained": (k.trace_bytes(UNEXPLAINED), "nothing in the trace explains"),
     "host": (k.trace_bytes([k.op("aten::add", 1, 2)]), "no device of the trace did any work"),
+    "unrecorded": (k.trace_bytes([k.launch(1, 2, correlation=1)]), "1 launch but no GPU activity"),
 }  # fmt: skip
 
 

@@ -197,7 +197,6 @@ def no_sync(weights: Weights, scene: Scene, options: Mapping[str, float | str]) 
         raise NothingToChange("no call waits for the device")
     remove(weights, returns)
     weights.host[calls] = 0
-    weights.device[calls] = weights.rest[calls]
 
 
 def pinned(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:

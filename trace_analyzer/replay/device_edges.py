@@ -140,8 +140,7 @@ def device_links(recorded: Recording, end: Ints, orders: Orders, blocked: Flags,
 
     late = activities.start - ready
     open_ = ~boundary & (late > REST_NS)
-    open_[bound] = False
-    holders = _held(activities, end, order, ready, np.flatnonzero(open_))
+    holders = _held(activities, end, order, np.flatnonzero(open_))
     delayed = np.flatnonzero(holders >= 0)
     ready[delayed] = activities.start[delayed]
 
@@ -388,7 +387,7 @@ def _just_ended(activities: Activities, end: Ints, order: Ints, ready: Ints, row
     return freeing
 
 
-def _held(activities: Activities, end: Ints, order: Ints, ready: Ints, rows: Ints) -> Ints:
+def _held(activities: Activities, end: Ints, order: Ints, rows: Ints) -> Ints:
     """Return, for late activities, a kernel in its last part that occupied the SMs until then; -1 for none."""
     holding = np.full(activities.start.size, -1, dtype=np.int64)
     at = np.searchsorted(end[order], activities.start[rows], "right")
@@ -400,7 +399,7 @@ def _held(activities: Activities, end: Ints, order: Ints, ready: Ints, rows: Int
             activities.start[source] < activities.start[rows]
         )
         fits &= (left > 0) & (left <= TAIL_RATIO * (end[source] - activities.start[source]))
-        fits &= (holding[rows] < 0) & (ready[rows] < end[source])
+        fits &= holding[rows] < 0
         holding[rows[fits]] = source[fits]
         at = at + 1
     return holding

@@ -141,8 +141,10 @@ def _unordered(recorded: Recording, fitted: Flags | None) -> tuple[tuple[Ints, I
     room = queue_room(recorded, orders)
     blocked = np.append(is_any(calls.kind, (SYNC_DEVICE, SYNC_STREAM, SYNC_EVENT)), False)
     blocked[room.call[~room.hidden]] = True
-    device = device_links(recorded, end, orders, blocked, np.ones(n, dtype=bool) if fitted is None else fitted)
     waited = returns(recorded, end, orders)
+    # A call that waits for work returns after it, whatever the clocks say.
+    np.minimum.at(end, waited.source, np.maximum(calls.end[waited.target], activities.start[waited.source]))
+    device = device_links(recorded, end, orders, blocked, np.ones(n, dtype=bool) if fitted is None else fitted)
     copy, staging = staged(activities, calls, end)
     quiet = silences(recorded)
     polled = spins(recorded, quiet, end)
@@ -166,7 +168,6 @@ def _unordered(recorded: Recording, fitted: Flags | None) -> tuple[tuple[Ints, I
         np.arange(a, a + k) for a, k in ((0, n), (n, n), (2 * n, m), (2 * n + m, m))
     )
     base = waited.base.copy()
-    base[room.call] = np.minimum(base, calls.end - calls.start)[room.call]
     base[room.call[~room.hidden]] = room.base[~room.hidden]
     base[staging] = np.minimum(base[staging], IDLE_CALL_NS)
     thread, parts = _thread_edges(recorded, (time, rank), quiet, (begins, stops), resumed)

@@ -96,7 +96,7 @@ class Resumes(NamedTuple):
 class Room(NamedTuple):
     """Launch calls that waited, or could wait, for room in a queue, and the activities whose start made room.
 
-    ``hidden`` marks those that did not wait; ``base`` is a call's duration without waiting.
+    ``hidden`` marks those that did not wait; ``base`` is the duration without waiting of those that did.
     """
 
     call: Ints
@@ -131,7 +131,6 @@ def returns(recorded: Recording, end: Ints, orders: Orders) -> Returns:
     typical = _typical_lags(calls, target, lag, waited)
     np.maximum.at(latest, pairs[-1][1], end[pairs[-1][0]])
     idle = _idle_base(calls, latest)
-    has = latest > -_FAR
     # A call that did not wait keeps its duration; for one that waited, only the typical duration is known.
     base = np.where(latest > calls.start, np.minimum(base, idle), base)
     # One that outlasts all that it is known to wait for waits for work that the trace lacks, which is no work of the CPU.
@@ -139,11 +138,11 @@ def returns(recorded: Recording, end: Ints, orders: Orders) -> Returns:
     base = np.where(lacking, np.minimum(base, idle), base)
     keeps = is_any(calls.kind[target], (FREE, ALLOC, COPY, BLOCKING_COPY))
     # Calls that free or move memory continue after the wait; other calls return after the typical time.
-    own = np.where(keeps & waited, calls.end[target] - latest[target], typical)
-    lag = np.minimum(own, np.where(waited, own, np.maximum(lag, 0)))
+    own = np.where(keeps & waited, np.maximum(calls.end[target] - latest[target], 0), typical)
+    lag = np.where(waited, own, np.minimum(own, np.maximum(lag, 0)))
     ready = calls.start + base
     np.maximum.at(ready, target, end[source] + lag)
-    rest = np.where(has | lacking, calls.end - ready, 0)
+    rest = calls.end - ready
     rest[rest <= 20_000] = 0
     return Returns(source, target, lag, inferred, base, rest)
 
@@ -164,11 +163,10 @@ def _typical_lags(calls: Calls, target: Ints, lag: Ints, waited: Flags) -> Ints:
 def _idle_base(calls: Calls, latest: Ints) -> Ints:
     """Return the duration of calls of each name with nothing left to wait for."""
     taken = calls.end - calls.start
-    free = latest <= calls.start
     base = np.full(calls.start.size, IDLE_CALL_NS, dtype=np.int64)
     waiting = is_any(calls.kind, (SYNC_DEVICE, SYNC_STREAM, SYNC_EVENT, ALLOC, FREE))
     # A longer one waited for work that the trace lacks.
-    sample = waiting & free & (latest > -_FAR) & (taken <= UNRECORDED_NS)
+    sample = waiting & (latest <= calls.start) & (taken <= UNRECORDED_NS)
     if sample.any():
         usual = dict(zip(calls.name[sample].tolist(), medians(taken[sample], calls.name[sample]).tolist(), strict=True))
         for name, value in usual.items():
@@ -303,7 +301,7 @@ def staged(activities: Activities, calls: Calls, end: Ints) -> tuple[Ints, Ints]
     """
     own, call = _blocking(activities, calls)
     fits = (activities.kind[own] == FIRST_COPY) & (activities.start[own] < calls.end[call])
-    fits &= (end[own] > calls.end[call] + CLOCK_NS) & (activities.start[own] > calls.start[call])
+    fits &= end[own] > calls.end[call] + CLOCK_NS
     return own[fits], call[fits]
 
 
@@ -423,8 +421,7 @@ def queue_room(recorded: Recording, orders: Orders) -> Room:
     hidden = np.concatenate([np.zeros(0, dtype=bool), *(part[2] for part in parts)])
     lag = calls.end[call] - activities.start[activity]
     usual = int(median(lag[~hidden])) if (~hidden).any() else 0
-    base = np.where(hidden, calls.end[call] - calls.start[call], typical[call])
-    return Room(call, activity, np.where(hidden, np.minimum(lag, usual), lag), base, hidden)
+    return Room(call, activity, np.where(hidden, np.minimum(lag, usual), lag), typical[call], hidden)
 
 
 def _by_track(rows: Ints, tracks: Ints, count: int) -> list[Ints]:

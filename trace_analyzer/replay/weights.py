@@ -49,6 +49,8 @@ from trace_analyzer.vocabulary import PARTS
 
 Floats = npt.NDArray[np.float64]
 
+LONGEST_NS = 2**62
+"""Largest sum of weights, 146 years: no path is longer, so that none overflows."""
 GRAPH_GAP_NS = 1_000
 """Gap between consecutive kernels of a CUDA graph."""
 SYNCS = (SYNC_DEVICE, SYNC_STREAM, SYNC_EVENT)
@@ -87,12 +89,17 @@ class Weights:
         return Weights(device, host, parts, rest, self.removed.copy(), self.at_least_ns)
 
     def of(self, graph: Graph, *, unexplained: bool = True) -> Ints:
-        """Return the weight of each edge for a pass; ``unexplained=False`` removes unexplained time."""
+        """Return the weight of each edge for a pass; ``unexplained=False`` removes unexplained time.
+
+        Raises `NotApplicable` where a sum of weights could overflow.
+        """
         total = self.device + self.host
         if not unexplained:
             total -= self.rest
         own, rows = graph.of_threads
         total[own] += self.parts.sum(axis=0)[rows]
+        if total.sum() > LONGEST_NS:
+            raise NotApplicable("the step would take over a century")
         weights = np.rint(total).astype(np.int64)
         weights[self.removed] = _path_loops.REMOVED
         return weights

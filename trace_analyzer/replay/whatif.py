@@ -34,7 +34,7 @@ from trace_analyzer.vocabulary import CHANGE_PARTS, PART_OPTION
 
 SCHEMA_VERSION = 1
 LARGEST_FACTOR = 1e9
-"""Largest factor of a change, and the inverse of the smallest, so that no result overflows."""
+"""Largest factor of a change, and the inverse of the smallest."""
 MOST_WORKERS = 1024
 """Most workers of a loader: no host has cores for more."""
 _PROGRAM = ("no-sync", "pinned", "prefetch", "warm", "fuse", "tf32", "bf16", "overlap", "buckets", "graphs")
@@ -268,14 +268,8 @@ def whatif(
     index = report.verdict.device
     devices = report.tables["devices"].filter(pl.col("label") == str(index))
     if index is None or devices.is_empty():
-        return WhatIf(
-            "refused",
-            _NO_DEVICE if report.verdict.status != "insufficient" else report.verdict.headline,
-            index,
-            0,
-            None,
-            changes,
-        )
+        unseen = _NO_DEVICE if report.verdict.status == "cpu-run" else report.verdict.headline
+        return WhatIf("refused", unseen, index, 0, None, changes)
     device = devices.item(0, "device")
     if report.tables["activities"].filter(pl.col("device") == device).is_empty():
         return WhatIf("refused", _NO_DEVICE, index, 0, None, changes)
