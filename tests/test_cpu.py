@@ -70,6 +70,8 @@ def test_the_verdict_says_where_the_time_goes_and_what_to_change() -> None:
         ([annotation("Optimizer.step#SGD.step", 950, 5)], ("torch.compile(", "2 * batch_size"), ("inference_mode",)),
         ([op("autograd::engine::evaluate_function: MulBackward0", 950, 5)], ("torch.compile(",), ("inference_mode",)),
         ([annotation("Torch-Compiled Region: 0/0", 0, 900)], ("TORCH_LOGS",), ("torch.compile(",)),
+        ([python("nn.Module: OptimizedModule_0", 0, 900)], ("TORCH_LOGS",), ("torch.compile(",)),
+        ([python("torch/jit/_script.py(9): __call__", 0, 900)], ("instead of torch.jit.script",), ("TORCH_LOGS",)),
     ],
 )
 def test_code_fits_the_program(events: list[object], has: tuple[str, ...], lacks: tuple[str, ...]) -> None:
@@ -119,11 +121,13 @@ def test_a_compiler_s_python_and_operators_are_compilation_which_the_window_leav
     ("events", "fix", "has"),
     [
         ([op("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 40, 2_000)], "cpu-data-loading", "2 * num_workers"),
-        ([op("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 40, 2_000)], "cpu-data-loading", "num_workers=4"),
+        ([op("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 40, 2_000)], "cpu-data-loading", "num_workers=16"),
         ([python("datasets/arrow_dataset.py(3): __getitem__", 40, 2_000)], "cpu-data-loading", "pool.submit(next, batches)"),
         ([python("<built-in method tensor of type object at 0x7f>", 40, 2_000)], "cpu-python", "each number of a list"),
         ([op("aten::bmm", 40, 500), op("aten::_softmax", 540, 1_000), op("aten::bmm", 1_540, 500)], "cpu-fusion", "scaled_dot"),
-        ([op("aten::_softmax", 40, 2_000)], "cpu-fusion", "one pass over memory"),
+        ([op("aten::lstm_cell", 40 + 10 * n, 8) for n in range(200)], "cpu-compile", "nn.LSTM(...)(sequence)"),
+        ([op("aten::gru", 40, 2_000), [op("aten::mul", 40 + 10 * n, 8) for n in range(200)]], "cpu-compile", "batch_size = 2 * batch_size"),
+        ([op("aten::_softmax", 40, 1_000), op("aten::mul", 1_040, 1_000)], "cpu-fusion", "one pass over memory"),
         ([annotation("Optimizer.step#SparseAdam.step", 40, 2_000)], "cpu-optimizer", "no fused or foreach form of SparseAdam"),
         ([annotation("Optimizer.step#RMSprop.step", 40, 2_000)], "cpu-optimizer", "foreach=True"),
         ([python("train.py(3): count", 40, 2_000)], "cpu-python", "values * values"),
@@ -140,6 +144,8 @@ def test_code_is_for_what_takes_the_time(events: list[object], fix: str, has: st
     ("event", "part", "fix"),
     [
         (op("quantized::linear_dynamic", 40, 2_000), "matmul", "cpu-bfloat16"),
+        ([op("aten::_sparse_mm", 40, 2_000), op("aten::addmm", 41, 1_990, **TYPED)], "matmul", "cpu-bfloat16"),
+        ([op("aten::gru", 40, 2_000), op("aten::mul", 41, 990), op("aten::add", 1_035, 990)], "pointwise", "cpu-fusion"),
         (op("aten::slice", 40, 2_000), "dispatch", "cpu-fusion"),
         (python("<built-in function kernel>", 40, 2_000), "other-operators", "cpu-python"),
         (python("torch/_dynamo/eval_frame.py(1423): _fn", 40, 2_000), "python", "cpu-python"),
@@ -156,6 +162,8 @@ def test_a_fix_is_not_for_what_it_cannot_change(event: list[object], part: str, 
     assert fix not in [item.id for item in report.advice]
 
 
+SLOW_HALF = {"Input Dims": [[64, 64], [64, 64]], "Input type": ["c10::BFloat16", "c10::BFloat16"]}
+LARGE_HALF = SLOW_HALF | {"Input Dims": [[1024, 1024], [1024, 1024]]}
 HALF = TYPED | {"Input type": ["c10::BFloat16", "c10::BFloat16"]}
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 CPU_CASES: dict[str, tuple[Callable[[int], object], Callable[[int], object]]] = {
@@ -165,11 +173,17 @@ CPU_CASES: dict[str, tuple[Callable[[int], object], Callable[[int], object]]] = 
     "cpu-compile": (lambda us: [op("aten::add", 5 * n, 5) for n in range(us // 5)], lambda us: annotation("## Call CompiledFxGraph f1 ##", 0, us)),
     "cpu-data-loading": (lambda us: annotation(LOADER, 0, us), lambda us: annotation(LOADER, 0, us // 10)),
     "cpu-double": (lambda us: op("aten::mm", 0, us, **DOUBLE), lambda us: op("aten::mm", 0, us, **TYPED)),
-    "cpu-fusion": (lambda us: op("aten::relu", 0, us, **TYPED), lambda us: annotation("## Call CompiledFxGraph f1 ##", 0, us)),
+    "cpu-fusion": (lambda us: [op("aten::relu", 20 * n, 20, **TYPED) for n in range(1 + us // 20)], lambda us: annotation("## Call CompiledFxGraph f1 ##", 0, us)),
+    "cpu-embedding": (
+        lambda us: [op("aten::_embedding_bag_dense_backward", 0, us), op("aten::fill_", 1, us - 2)],
+        lambda us: [op("aten::_embedding_bag_sparse_backward", 0, us), op("aten::index_select", 1, us - 2)],
+    ),
+    "cpu-float32": (lambda us: op("aten::mm", 0, us, **SLOW_HALF), lambda us: op("aten::mm", 0, us, **LARGE_HALF)),
     "cpu-host-wait": (lambda us: python("<built-in function sleep>", 0, us), lambda us: python("<built-in function sleep>", 0, us // 10)),
     "cpu-optimizer": (
         lambda us: annotation("Optimizer.step#SGD.step", 0, us),
-        lambda us: [annotation("Optimizer.step#SGD.step", 0, us), op("aten::_fused_sgd_", 0, us)],
+        # Its counters of steps are still updated one by one.
+        lambda us: [annotation("Optimizer.step#SGD.step", 0, us), op("aten::_fused_sgd_", 0, 50), op("aten::add_", 60, us - 60)],
     ),
     "cpu-python": (lambda us: python("train.py(3): count", 0, us), lambda us: op("aten::sum", 0, us)),
     "cpu-unrecorded": (lambda us: [], lambda us: python("train.py(3): count", 0, us)),
@@ -197,6 +211,76 @@ def test_a_fix_is_for_programs_that_need_it(fix: str) -> None:
     assert fix not in advice(has, least + 100)
     if fix not in fixes():  # else its snapshot is that of a device
         check_snapshot(item)
+
+
+def test_what_is_fused_is_a_chain_whose_longest_operator_stays() -> None:
+    """Check that a matmul splits a chain, that calls do not, and that a filled table is none."""
+    matmul = [op("aten::mm", 1_000 * n + 600, 400) for n in range(3)]
+    alone = [op("aten::fill_", 1_000 * n, 600) for n in range(3)]
+    chain = [
+        [op("aten::mul", 1_000 * n, 400), op("aten::view", 1_000 * n + 400, 20), op("aten::add", 1_000 * n + 420, 180)]
+        for n in range(3)
+    ]
+    assert "cpu-fusion" not in [item.id for item in analysed(matmul, alone, devices=[]).advice]
+    (fix,) = (item for item in analysed(matmul, chain, devices=[]).advice if item.id == "cpu-fusion")
+    assert fix.saves_ns_at_most == 3 * 180_000
+
+
+def test_what_depends_on_unknown_instructions_has_no_figure_and_comes_last() -> None:
+    report = analysed(
+        [
+            [
+                op("aten::mm", 100 * n, 60, **TYPED),
+                op("aten::add", 100 * n + 60, 5),
+                op("aten::add", 100 * n + 70, 25, **DOUBLE),
+            ]
+            for n in range(9)
+        ],
+        devices=[],
+    )
+    *others, last = report.advice
+    assert (last.id, last.saves_ns_at_most) == ("cpu-bfloat16", 0)
+    assert others
+
+
+def test_no_fused_optimizer_takes_sparse_gradients() -> None:
+    """`torch.optim.SGD(..., fused=True)` raises `RuntimeError` for them (torch/optim/sgd.py)."""
+    update = [annotation("Optimizer.step#SGD.step", 40, 2_000), op("aten::add_", 50, 1_900)]
+    asked = [
+        "cpu-optimizer"
+        in [
+            item.id
+            for item in analysed(op("aten::mm", 0, 40), update, more, op("aten::mm", 2_090, 10), devices=[]).advice
+        ]
+        for more in ([], [op("aten::_nnz", 60, 1)])
+    ]
+    assert asked == [True, False]
+
+
+def test_each_optimizer_of_the_program_keeps_its_class() -> None:
+    updates = [
+        [annotation(f"Optimizer.step#{name}.step", at, 900), op("aten::add_", at + 50, 800)]
+        for name, at in (("RMSprop", 40), ("Adam", 1_000))
+    ]
+    (fix,) = (
+        item for item in analysed(op("aten::mm", 0, 40), updates, devices=[]).advice if item.id == "cpu-optimizer"
+    )
+    assert "RMSprop(model.parameters(), **options, foreach=True)" in fix.code
+    assert "Adam(model.parameters(), **options, fused=True)" in fix.code
+
+
+@pytest.mark.parametrize(("loads_us", "workers"), [(100, 1), (490, 1), (510, 2), (700, 3), (995, 16)])
+def test_the_fewest_workers_that_keep_up_with_the_rest_of_a_step(loads_us: int, workers: int) -> None:
+    steps = [
+        [
+            annotation(f"ProfilerStep#{n}", 1_000 * n, 1_000),
+            annotation(LOADER, 1_000 * n, loads_us),
+            op("aten::mm", 1_000 * n + loads_us, 1_000 - loads_us),
+        ]
+        for n in range(4)
+    ]
+    (fix,) = (item for item in analysed(steps, devices=[]).advice if item.id == "cpu-data-loading")
+    assert f"num_workers={workers}," in fix.code
 
 
 def test_each_page_for_the_cpu_has_a_case() -> None:

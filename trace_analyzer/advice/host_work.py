@@ -1,5 +1,6 @@
 """Define the rules for work of the CPU: while the device waits, and in a run on the CPU alone."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,13 +20,28 @@ from trace_analyzer.advice.opportunity import (
     share_of_window,
     total,
 )
-from trace_analyzer.advice.window_context import BY_INDUCTOR, COMPILED, GRADIENTS, AdviceContext
+from trace_analyzer.advice.window_context import (
+    BY_INDUCTOR,
+    BY_TORCHSCRIPT,
+    COMPILED,
+    GRADIENTS,
+    OF_SCRIPTED,
+    AdviceContext,
+)
 from trace_analyzer.analyses.cpu import CpuRun
 from trace_analyzer.catalog.event_names import DDP, OF_DATALOADER, OPTIMIZER_STEP, PROFILER_STEP_NAME
-from trace_analyzer.catalog.fixes import FUSED, OF_CPU, for_compiled, optimizer_in_few_launches, page_of, pages
+from trace_analyzer.catalog.fixes import (
+    FUSED,
+    OF_CPU,
+    for_compiled,
+    optimizer_in_few_launches,
+    page_of,
+    pages,
+    with_remark,
+)
 from trace_analyzer.frames.intervals import clip
 from trace_analyzer.report import Advice, Saving
-from trace_analyzer.units import count, counted, duration, percent
+from trace_analyzer.units import NS_PER_S, count, counted, duration, flops, percent
 
 _PART_OF_CODE = 0.1
 """Least share of the idle time for which the advice shows code."""
@@ -143,9 +159,10 @@ class CpuFix:
 
     This is time in ``parts`` of table `cpu_time` (of ``python``, that in PyTorch's own calls is ``python-of-torch``), in
     ``phases`` of a step (all without), in operators whose first operand has so many ``bits`` (any without), and not in
-    events whose name matches ``unless`` (Rust regex). It is worth
+    events whose name matches ``unless`` (Rust regex), and only if its matmuls reach under ``slower_than`` FLOP/s. It is worth
     saying from a share ``least`` of the window on. The change saves at most a share ``saves`` of it: 1 where the time can
-    go away, 0.5 where half the bytes or bits remain, 0 where it only shows what to change; such a fix ranks by its time.
+    go away, 0.5 where half the bytes or bits remain, 0 where it only shows what to change; such a fix ranks by its time,
+    or, as a ``last_resort``, behind all others. With ``keeps_longest``, the longest operator of each chain stays.
     """
 
     id: str
@@ -159,12 +176,18 @@ class CpuFix:
     phases: list[str] | None = None
     bits: list[int] | None = None
     unless: str = "^$"
+    slower_than: float | None = None
+    keeps_longest: bool = False
+    last_resort: bool = False
 
 
 def cpu_advice(run: CpuRun, names: pl.DataFrame) -> tuple[Advice, ...]:
     """Return the fixes whose time is worth it, largest saving first; ``names`` are those of the trace's host events."""
     name = names.get_column("name").cast(pl.String)
+    own = run.pieces.get_column("name").cast(pl.String)
     shown = {
+        "cells": name.str.contains(_CELLS).any(),
+        "layers of cells": name.is_in(_LAYERS_OF_CELLS).any(),
         "training": names.get_column("phase").is_in(GRADIENTS).any(),
         "convolutions": name.str.contains("convolution").any(),
         "DDP": name.str.contains(DDP).any(),
@@ -174,19 +197,30 @@ def cpu_advice(run: CpuRun, names: pl.DataFrame) -> tuple[Advice, ...]:
         "attention": _leading(run, "normalization") == "aten::_softmax" and name.is_in(["aten::bmm"]).any(),
     }
     cases = [case for case, is_shown in shown.items() if is_shown]
-    classes = run.pieces.get_column("name").cast(pl.String).str.extract(OPTIMIZER_STEP).drop_nulls()
-    optimizer = classes[0] if classes.len() else ""
+    classes = own.str.extract(OPTIMIZER_STEP).drop_nulls()
+    updates = own.filter(run.pieces.get_column("phase") == "optimizer")
+    optimizers = (
+        [] if updates.str.contains(_ALL_FUSED_OR_NONE).any() else classes.unique(maintain_order=True).to_list() or [""]
+    )
     of_torch = (pl.col("part") == "python") & pl.col("in_torch")
-    part = pl.when(of_torch).then(pl.lit("python-of-torch")).otherwise("part")
+    part = (
+        pl.when("of_table")
+        .then(pl.lit("table-gradient"))
+        .when(of_torch)
+        .then(pl.lit("python-of-torch"))
+        .otherwise("part")
+    )
     run = replace(run, pieces=run.pieces.with_columns(part.alias("part")))
-    of_page = ("id", "title", "code", "sections", "cases", *OF_CPU)
+    of_page = ("id", "title", "code", "sections", "cases", "last_resort", *OF_CPU)
     fixes = (
         CpuFix(**{key: page[key] for key in of_page if key in page}) for page in pages().values() if "parts" in page
     )
-    advice = (_advice(fix, run, cases, optimizer) for fix in fixes)
-    items = (item for _, item in sorted(filter(None, advice), key=lambda pair: -pair[0]))
-    is_compiled = name.str.contains(BY_INDUCTOR).any()
-    return tuple(replace(item, code=for_compiled(item.code)) if is_compiled else item for item in items)
+    advice = (_advice(fix, run, cases, optimizers) for fix in fixes)
+    items = (item for _, item in sorted(filter(None, advice), key=lambda pair: pair[0]))
+    if name.str.contains(BY_INDUCTOR).any():
+        return tuple(replace(item, code=for_compiled(item.code)) for item in items)
+    is_scripted = name.str.contains(BY_TORCHSCRIPT).any()
+    return tuple(replace(item, code=with_remark(item.code, OF_SCRIPTED)) if is_scripted else item for item in items)
 
 
 def _leading(run: CpuRun, part: str) -> str | None:
@@ -195,13 +229,50 @@ def _leading(run: CpuRun, part: str) -> str | None:
     return own.sort("time_ns", "name").item(-1, "name") if own.height else None
 
 
-def _advice(fix: CpuFix, run: CpuRun, cases: Sequence[str], optimizer: str) -> tuple[float, Advice] | None:
-    """Return the rank of a fix, ns, and the advice; None where too little time is concerned.
+_CELLS = r"^aten::(lstm|gru|rnn_(tanh|relu))_cell$"
+_LAYERS_OF_CELLS = ["aten::gru", "aten::rnn_relu", "aten::rnn_tanh"]
+"""Recurrent layers that call operators for each time step, and that Dynamo does not compile (`torch._dynamo.config.allow_rnn`)."""
+_ALL_FUSED_OR_NONE = r"^aten::(_fused_\w+|_nnz|sparse_dim|_coalesced?_?)$"
+"""Operators of an optimizer that is fused, and those that ask for the layout of sparse gradients, which no fused one takes."""
+_MOST_WORKERS = 16
+"""Where more would be needed, each sample has to take less work."""
+_LIGHT = ("dispatch", "tiny-operators", "python", "python-of-torch", "host-unknown")
+"""Parts of calls, which split no chain of operators that can be fused."""
 
-    ``optimizer`` is the class of the trace's optimizer, "" where it names none.
+
+def _longest_ns(pieces: pl.DataFrame, concerned: pl.Expr, fused: str) -> int:
+    """Return the time of the longest operator of each chain, ns, but for those named ``fused``, whose pass ends, too.
+
+    A chain ends where another operator or loading runs: what is on both sides of a matmul is not one pass over memory.
+    """
+    ends = ~concerned & ~pl.col("part").is_in(_LIGHT)
+    chains = pieces.sort("start_ns").with_columns(ends.cum_sum().alias("chain"))
+    runs = (
+        chains.filter(concerned, pl.col("name").fill_null("") != fused)
+        .group_by("chain", "event_id")
+        .agg(length_ns().sum().alias("ns"))
+    )
+    return total(runs.group_by("chain").agg(pl.col("ns").max()), "ns")
+
+
+def _flop_per_s(pieces: pl.DataFrame) -> float | None:
+    """Return what the operators of known FLOP reach together; None where there are none."""
+    known = pieces.filter(pl.col("flop").is_not_null())
+    flop = float(known.unique("event_id").get_column("flop").sum())
+    return flop / total(known, length_ns()) * NS_PER_S if flop else None
+
+
+def _advice(
+    fix: CpuFix, run: CpuRun, cases: Sequence[str], optimizers: Sequence[str]
+) -> tuple[tuple[bool, float], Advice] | None:
+    """Return the rank of a fix and the advice; None where too little time is concerned.
+
+    ``optimizers`` are the classes of the trace's optimizers, "" where it names none; none where they cannot be fused further.
     """
     parts = {*fix.parts}
-    if fix.phases == ["optimizer"] and optimizer not in ("", *FUSED):
+    if fix.phases == ["optimizer"] and not optimizers:
+        return None
+    if fix.phases == ["optimizer"] and not {"", *FUSED}.issuperset(optimizers):
         # Without a fused form the arithmetic stays: the CPU computes each parameter in turn, however it is called.
         parts -= {"pointwise"}
     concerned = pl.col("part").is_in(parts) & ~pl.col("name").fill_null("").str.contains(fix.unless)
@@ -209,14 +280,21 @@ def _advice(fix: CpuFix, run: CpuRun, cases: Sequence[str], optimizer: str) -> t
         concerned &= pl.col("phase").fill_null("").is_in(fix.phases)
     if fix.bits is not None:
         concerned &= pl.col("bits").is_in(fix.bits)
-    length = pl.col("end_ns") - pl.col("start_ns")
-    pieces = run.pieces.filter(concerned).with_columns(length.alias("time_ns")).sort("time_ns", descending=True)
-    time = int(pieces.get_column("time_ns").sum())
-    silent = run.window_ns - int(run.pieces.select(length.sum()).item())
+    pieces = run.pieces.filter(concerned).with_columns(length_ns().alias("time_ns")).sort("time_ns", descending=True)
+    time = total(pieces, "time_ns")
+    silent = run.window_ns - total(run.pieces, length_ns())
     time += silent if "host-unknown" in fix.parts and fix.phases is None else 0
-    if not time or time < fix.least * run.window_ns:
+    fused = "aten::_softmax" if "attention" in cases else ""
+    kept = _longest_ns(run.pieces, concerned, fused) if fix.keeps_longest else 0
+    if time <= kept or time - kept < fix.least * run.window_ns:
         return None
-    saved, steps = round(fix.saves * time), max(1, run.steps)
+    rate = _flop_per_s(pieces)
+    if fix.slower_than is not None and (rate is None or rate >= fix.slower_than):
+        return None
+    saved, steps = round(fix.saves * (time - kept)), max(1, run.steps)
+    reached = f"; its matmuls reach {flops(rate)}" if fix.slower_than is not None and rate else ""
+    # As many workers as load a batch while the main thread does all else.
+    workers = min(max(1, math.ceil(time / max(1, run.window_ns - time))), _MOST_WORKERS)
     each = f", {duration(time / steps)} a step" if run.steps else ""
     events = round(pieces.get_column("event_id").n_unique() / steps)
     within = f", in {counted(events, 'event')}" if events else ""
@@ -224,12 +302,12 @@ def _advice(fix: CpuFix, run: CpuRun, cases: Sequence[str], optimizer: str) -> t
     named = named.filter(~pl.col("name").str.contains(PROFILER_STEP_NAME))
     where = [f"{name} ({duration(ns / steps)})" for name, ns in named.head(3).iter_rows()]
     start, end = pieces.select("start_ns", "end_ns").row(0) if pieces.height else (None, None)
-    return saved or time, Advice(
+    return (fix.last_resort, -(saved or time)), Advice(
         title=fix.title,
-        why=f"{percent(time / run.window_ns)} of the main thread's time{each}{within}",
+        why=f"{percent(time / run.window_ns)} of the main thread's time{each}{within}{reached}",
         where=", ".join(where),
         code=Template(next((fix.cases[case]["code"] for case in cases if case in fix.cases), fix.code)).substitute(
-            optimizer=optimizer_in_few_launches(optimizer)
+            optimizer="\n".join(map(optimizer_in_few_launches, optimizers)), workers=workers
         ),
         saves_ns_at_most=saved,
         how_bound=_within_a_sentence(fix.sections["Bound"]),

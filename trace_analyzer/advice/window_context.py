@@ -255,7 +255,7 @@ def advice_context(
         program=_program(host.names, *names),
         is_torch_1=_is_torch_1(host, context),
         is_compiled=_shows(names, BY_INDUCTOR),
-        is_scripted=_shows(names, _BY_TORCHSCRIPT),
+        is_scripted=_shows(names, BY_TORCHSCRIPT),
     )
 
 
@@ -278,11 +278,12 @@ def _is_torch_1(host: Host, context: Context) -> bool:
 
 COMPILED = r"^Torch-Compiled Region|^## Call CompiledFxGraph"
 """Names that Dynamo and Inductor give to their compiled code at run time."""
-BY_INDUCTOR = rf"{COMPILED}|^CompiledFunction(Backward)?$|{INDUCTOR_FILE}|^triton_(poi|red|per|tem|for)_|^triton__0d"
-"""The same, files that Inductor writes, and names of its kernels."""
+BY_INDUCTOR = rf"{COMPILED}|^CompiledFunction(Backward)?$|{INDUCTOR_FILE}|^triton_(poi|red|per|tem|for)_|^triton__0d|^nn\.Module: OptimizedModule_\d+$|torch/_dynamo/eval_frame\.py\(\d+\): compile_wrapper$"
+"""The same, files that Inductor writes, names of its kernels, and what calls them, also where no code could be compiled."""
+OF_SCRIPTED = "of the module itself, instead of torch.jit.script"
 
 
-_BY_TORCHSCRIPT = r"^(prim::\w+|TensorExpr\w*|fallback_function|fused_\w+_\d{9,})$|torch[/\\]jit[/\\]_script\.py\(\d+\): (__call__|forward)$|^<built-in method \w* ?of ScriptMethod"
+BY_TORCHSCRIPT = r"^(prim::\w+|TensorExpr\w*|fallback_function|fused_\w+_\d{9,})$|torch[/\\]jit[/\\]_script\.py\(\d+\): (__call__|forward)$|^<built-in method \w* ?of ScriptMethod"
 """Operators of TorchScript, groups that its fusers made, and frames that call its methods."""
 
 

@@ -48,8 +48,12 @@ _CALLING = (
     r"|_(?:compile|dynamo|functorch|guards|higher_order_ops|inductor|library|logging|ops|subclasses|tensor))\b"
 )
 """Files of PyTorch, and those that it writes, whose Python surrounds calls of modules, operators and compiled code."""
-_ENGINE = r"^<built-in method run_backward of "
+_ENGINE = r"^<built-in method run_backward of |^autograd::engine::evaluate_function: "
 """Autograd's engine in C++, which calls backward operators."""
+_NOT_COMPILED = r"^aten::(_sparse_\w*mm|gru|rnn_(tanh|relu))$"
+"""Products of sparse matrices, which neither autocast nor Inductor handles, and recurrent layers that Dynamo leaves as they are."""
+_TABLE_GRADIENT = r"^aten::_?embedding(_bag)?_dense_backward$"
+"""Operators that make the gradient of an embedding's whole table, of which a batch changes few rows."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +61,9 @@ class CpuRun:
     """The main thread's window: its steps (0 for none), their bounds, and each piece of its time.
 
     ``pieces`` has start_ns, end_ns, event_id, kind, name, phase, part, bits (of the first operand, if it is of floats: 64, 32 or 16;
-    null for complex and quantized numbers; else 0), in_torch (whether the innermost file that Python runs is one of
-    PyTorch that calls modules, operators or compiled code). Pieces add up
-    to the window; event_id is null where nothing was recorded. ``others_ns`` is the time of other threads' operators.
+    null for complex, quantized and sparse ones, and in recurrent layers; else 0), flop (of its whole event, where known), in_torch (whether the innermost
+    file that Python runs is one of PyTorch that calls modules, operators or compiled code), of_table (whether it is part of
+    the gradient of an embedding's whole table). Pieces add up to the window; event_id is null where nothing was recorded. ``others_ns`` is the time of other threads' operators.
     """
 
     steps: int
@@ -113,7 +117,7 @@ def cpu_run(
         host_steps.source if steady.height else None,
         window_ns,
         _total(others),
-        called.drop("flop", "thread_id"),
+        called.drop("thread_id"),
         float(known.get_column("flop").sum()) if known.height else None,
         _total(called.filter(pl.col("event_id").is_in(known.get_column("event_id").implode()))),
         dict(pl.concat([rest, silent]).group_by("part").agg(pl.col("ns").sum()).sort("ns", "part").iter_rows()),
@@ -200,12 +204,12 @@ def _classified(
     starts_up = (is_known & (length >= least)).cum_min().over(call, "calls")
     part = (
         pl.when(pl.col("named").is_not_null()).then("named")
+        .when(pl.col("name").str.contains(_ENGINE)).then(pl.lit(DISPATCH))
         .when(pl.col("is_operator") & pl.col("calls")).then(pl.lit(DISPATCH))
         .when(pl.col("is_operator") & starts_up).then(pl.lit(FIRST))
         .when(pl.col("is_operator") & (usual < thresholds.TINY_OPERATOR_NS)).then(pl.lit(TINY))
         .when(pl.col("is_operator") & pl.col("name").str.contains(_NO_WORK)).then(pl.lit(DISPATCH))
         .when("is_operator").then("group")
-        .when(pl.col("name").str.contains(_ENGINE)).then(pl.lit(DISPATCH))
         .when(pl.col("kind") == "python").then(pl.lit("python"))
         .when(pl.col("kind").is_in(CALLS)).then(pl.lit("runtime-call"))
         .otherwise(pl.lit(UNRECORDED))
@@ -222,16 +226,21 @@ def _classified(
     # Neither autocast nor Inductor computes with complex or quantized numbers.
     is_other = types.str.contains(r'^\["c10::(complex|q)') | pl.col("name").str.contains("^quantized::")
     floats = pl.when(is_double).then(64).when(is_half).then(16).when(is_single).then(32).otherwise(0)
-    bits = pl.when(~is_other.fill_null(False)).then(floats)
+    left = context.tree.nearest(context.host.each(pl.col("name").str.contains(_NOT_COMPILED)))[
+        rows.get_column("event_id")
+    ]
+    bits = pl.when(~is_other.fill_null(False) & left.is_null()).then(floats)
     frames = context.tree.nearest(context.host.each((pl.col("kind") == "python") & pl.col("name").str.contains(_FILE)))
     files = context.names(frames[rows.get_column("event_id")]).cast(pl.String)
+    tables = context.tree.nearest(context.host.each(pl.col("name").str.contains(_TABLE_GRADIENT)))
     return typed.with_columns(
         built_in_call(pl.col("name")),
         part.alias("part"),
         bits.alias("bits"),
         _flop(typed),
         files.str.contains(_CALLING).fill_null(False).alias("in_torch"),
-    ).select("start_ns", "end_ns", "event_id", "kind", "name", "phase", "part", "bits", "flop", "in_torch")
+        tables[rows.get_column("event_id")].is_not_null().alias("of_table"),
+    ).select("start_ns", "end_ns", "event_id", "kind", "name", "phase", "part", "bits", "flop", "in_torch", "of_table")
 
 
 def _flop(rows: pl.DataFrame) -> pl.Series:

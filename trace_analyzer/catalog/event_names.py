@@ -280,7 +280,8 @@ def in_function(frame: str, call_line: int | None = None) -> str:
 
 def built_in_call(name: pl.Expr) -> pl.Expr:
     """Return names of events with built-in functions as ``reshape()``, whatever object they were called on."""
-    return name.str.replace(r"^<built-in (?:method|function) (\w+)(?: of [^>]*)?>$", "${1}()")
+    named = name.str.replace(r"^<built-in (?:method|function) (\w+)(?: of [^>]*)?>$", "${1}()")
+    return named.str.replace(r"^<built-in method +of pybind11[^>]*>$", "C++ function")
 
 
 def is_annotation() -> pl.Expr:

@@ -104,7 +104,8 @@ def without_activities(trace: Trace, host: Host, accelerator: Accelerator | None
     if recorded <= {"python", "annotation"}:
         return without_regime(
             "insufficient",
-            "No operator, call or kernel can be read from this trace. Was the profiler active while the model ran?"
+            "No operator, call or kernel can be read from this trace. Was the profiler active while the model ran? Of threads"
+            " that the program starts, it records none without experimental_config=_ExperimentalConfig(profile_all_threads=True)."
             " With a schedule, prof.step() has to be called wait + warmup + active times; without repeat=1 it begins again, and"
             " what it records of an unfinished cycle may replace the file.",
             evidence,
