@@ -108,7 +108,11 @@ def codes() -> Iterator[str]:
                 yield fix.code_of(platform, case, **values)
     yield from (rule.code for rule in fusions())
     yield from map(optimizer_in_few_launches, (*FUSED, "Adagrad", "Muon", ""))
-    yield from (str(page["code"]).replace("$optimizer", "pass").replace("$workers", "1") for page in pages().values() if "parts" in page)
+    yield from (
+        str(page["code"]).replace("$optimizer", "pass").replace("$workers", "1")
+        for page in pages().values()
+        if "parts" in page
+    )
 
 
 OF_LOOPS = ("channels-last", "data-loading", "fused-optimizer", "set-to-none")
