@@ -5,6 +5,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Iterator
+from string import Template
 from typing import Any
 
 import pytest
@@ -108,11 +109,9 @@ def codes() -> Iterator[str]:
                 yield fix.code_of(platform, case, **values)
     yield from (rule.code for rule in fusions())
     yield from map(optimizer_in_few_launches, (*FUSED, "Adagrad", "Muon", ""))
-    yield from (
-        str(page["code"]).replace("$optimizer", "pass").replace("$workers", "1")
-        for page in pages().values()
-        if "parts" in page
-    )
+    for page in pages().values():
+        if "parts" in page:
+            yield from (Template(text["code"]).substitute(values) for text in (page, *page["cases"].values()))
 
 
 OF_LOOPS = ("channels-last", "data-loading", "fused-optimizer", "set-to-none")

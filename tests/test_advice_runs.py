@@ -53,7 +53,7 @@ def program(code: str) -> dict[str, Any]:
     names = tensors | {
         "torch": torch, "F": torch.nn.functional, "os": os, "gc": gc, "functools": functools, "model": model, "optimizer": optimizer,
         "loss": model(x).sum(), "total": torch.zeros(()), "options": {"lr": 0.1}, "step": Step(1_000), "scaler": torch.amp.GradScaler("cpu"),
-        "warmup_batches": [x], "workers": 1, "batch_size": 2, "size": 13, "count": 8, "shape": (4, 8), "array": rows.numpy(), "self": module, "constant": rows, "weight": rows, "bias": rows,
+        "warmup_batches": [x], "workers": 1, "num_workers": 1, "batch_size": 2, "size": 13, "count": 8, "sequence": torch.randn(5, 13), "shape": (4, 8), "array": rows.numpy(), "self": module, "constant": rows, "weight": rows, "bias": rows,
         "eps": 1e-5, "mask": torch.ones(8, 8) > 0, "condition": x > 0, "index": torch.arange(4), "repeats": torch.tensor([1, 2, 1, 0]), "length": 4, "n": 3,
         "out": torch.empty_like(x), "host": torch.empty_like(x), "buffer": torch.empty_like(x), "copies": mock.create_autospec(torch.Stream, instance=True),
         "event": mock.create_autospec(torch.Event, instance=True), "prof": mock.create_autospec(torch.profiler.profile, instance=True),

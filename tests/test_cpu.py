@@ -125,7 +125,7 @@ def test_a_compiler_s_python_and_operators_are_compilation_which_the_window_leav
         ([python("datasets/arrow_dataset.py(3): __getitem__", 40, 2_000)], "cpu-data-loading", "pool.submit(next, batches)"),
         ([python("<built-in method tensor of type object at 0x7f>", 40, 2_000)], "cpu-python", "each number of a list"),
         ([op("aten::bmm", 40, 500), op("aten::_softmax", 540, 1_000), op("aten::bmm", 1_540, 500)], "cpu-fusion", "scaled_dot"),
-        ([op("aten::lstm_cell", 40 + 10 * n, 8) for n in range(200)], "cpu-compile", "nn.LSTM(...)(sequence)"),
+        ([op("aten::lstm_cell", 40 + 10 * n, 8) for n in range(200)], "cpu-compile", "torch.nn.LSTM(size, size)(sequence)"),
         ([op("aten::gru", 40, 2_000), [op("aten::mul", 40 + 10 * n, 8) for n in range(200)]], "cpu-compile", "batch_size = 2 * batch_size"),
         ([op("aten::_softmax", 40, 1_000), op("aten::mul", 1_040, 1_000)], "cpu-fusion", "one pass over memory"),
         ([annotation("Optimizer.step#SparseAdam.step", 40, 2_000)], "cpu-optimizer", "no fused or foreach form of SparseAdam"),

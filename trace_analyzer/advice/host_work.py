@@ -159,8 +159,8 @@ class CpuFix:
 
     This is time in ``parts`` of table `cpu_time` (of ``python``, that in PyTorch's own calls is ``python-of-torch``), in
     ``phases`` of a step (all without), in operators whose first operand has so many ``bits`` (any without), and not in
-    events whose name matches ``unless`` (Rust regex), and only if its matmuls reach under ``slower_than`` FLOP/s. It is worth
-    saying from a share ``least`` of the window on. The change saves at most a share ``saves`` of it: 1 where the time can
+    events whose name matches ``unless`` (Rust regex), and only if its matmuls reach under ``slower_than`` FLOP/s. It is
+    worth saying from a share ``least`` of the window on. The change saves at most a share ``saves`` of it: 1 where the time can
     go away, 0.5 where half the bytes or bits remain, 0 where it only shows what to change; such a fix ranks by its time,
     or, as a ``last_resort``, behind all others. With ``keeps_longest``, the longest operator of each chain stays.
     """

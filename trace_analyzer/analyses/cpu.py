@@ -60,10 +60,11 @@ _TABLE_GRADIENT = r"^aten::_?embedding(_bag)?_dense_backward$"
 class CpuRun:
     """The main thread's window: its steps (0 for none), their bounds, and each piece of its time.
 
-    ``pieces`` has start_ns, end_ns, event_id, kind, name, phase, part, bits (of the first operand, if it is of floats: 64, 32 or 16;
-    null for complex, quantized and sparse ones, and in recurrent layers; else 0), flop (of its whole event, where known), in_torch (whether the innermost
-    file that Python runs is one of PyTorch that calls modules, operators or compiled code), of_table (whether it is part of
-    the gradient of an embedding's whole table). Pieces add up to the window; event_id is null where nothing was recorded. ``others_ns`` is the time of other threads' operators.
+    ``pieces`` has start_ns, end_ns, event_id, kind, name, phase, part, bits (of the first operand, if it is of floats: 64,
+    32 or 16; null for complex, quantized and sparse ones, and in recurrent layers; else 0), flop (of its whole event, where
+    known), in_torch (whether the innermost file that Python runs is one of PyTorch that calls modules, operators or
+    compiled code), of_table (whether it is part of the gradient of an embedding's whole table). Pieces add up to the
+    window; event_id is null where nothing was recorded. ``others_ns`` is the time of other threads' operators.
     """
 
     steps: int
@@ -172,8 +173,8 @@ def _classified(
     What nothing names between operators is Python where its frames were recorded, else unknown. An operator passes its
     work on (``calls``) where it launches some or those within it take half of its time, else does it itself, as code that
     Inductor generated always does between the operators that it calls: a run under `thresholds.TINY_OPERATOR_NS`, or one
-    whose shapes usually take so little, is hardly more than a call. First calls that far outlast the
-    median of their shapes, or of four or more calls where none are known, started threads or a library.
+    whose shapes usually take so little, is hardly more than a call. First calls that far outlast the median of their
+    shapes, or of four or more calls where none are known, started threads or a library.
     """
     events = context.events.with_columns(is_operator.alias("is_operator"))
     within = events.filter("is_operator").group_by("parent_id").agg(pl.col("duration_ns").sum()).drop_nulls("parent_id")
