@@ -661,6 +661,7 @@ def test_a_wait_has_code_for_each_way_to_write_it() -> None:
         "routing to experts",  # told by modules
         # told by the copies' direction, and by modules
         *("copies to the device within a module", "copies to the host", "index on the CPU"),
+        "copies of a pipeline",  # told by frames
     }
     assert written < set(fixes()["synchronization"].cases)
 

@@ -23,10 +23,12 @@ from test_advice import (
     first_uses,
     in_a_row,
     iterations,
+    matmuls,
     memory_bound,
     moved,
     optimizer,
     saved,
+    uploads,
 )
 
 from trace_analyzer.catalog.event_names import code_rules
@@ -168,6 +170,18 @@ def waiting_for_copies(direction: str, around: str = "aten::to", module: str = "
     ]  # fmt: skip
 
 
+PIPELINE = "transformers/pipelines/base.py(1173): _ensure_tensor_on_device"
+VLLM = op("vllm::unified_attention", 0, 1)
+
+
+def freeing(us: int) -> list[object]:
+    """Build steps in which the program frees memory for so long, and allocates for 700 us."""
+    return iterations(
+        lambda t: python("torch/cuda/memory.py(222): empty_cache", t, us + 2), lambda t: call("cudaFree", t + 1, us),
+        lambda t: call("cudaMalloc", t + us + 10, 700), period=1_500,
+    )  # fmt: skip
+
+
 LATE = iterations(lambda t: op("aten::mm", t, 850))
 SCRIPT = op("fallback_function", 0, 1)
 ATTENTION = eager(attention(6))
@@ -188,11 +202,17 @@ HALVES = [in_a_row("ampere_bf16_s16816gemm_bf16_128x64"), [op("aten::mm", 20 * n
         ("small-copies", moved("DtoH (Device -> Pinned)", 1_000), "values = torch.stack", "torch.cat"),
         ("small-copies", moved("HtoD (Pinned -> Device)", 1_000), "packed = torch.cat", "torch.stack"),
         ("synchronization", waiting_for_copies("DtoH (Device -> Pageable)"), "host.copy_(x, non_blocking=True)", "pin_memory()"),
-        ("synchronization", waiting_for_copies("HtoD (Pageable -> Device)"), "x = x.pin_memory().to(", "host.copy_("),
+        ("synchronization", waiting_for_copies("HtoD (Pageable -> Device)"), "x = x.pin_memory()", "host.copy_("),
         ("synchronization", waiting_for_copies("HtoD (Pageable -> Device)", module="Net_0"), "self.register_buffer(", "pin_memory()"),
         ("synchronization", waiting_for_copies("DtoH (Device -> Pageable)", module="Net_0"), "host.copy_(", "register_buffer"),
         ("pinned-memory", CASES["pinned-memory"][0], "x = x.pin_memory()", "register_buffer"),
         ("pinned-memory", [CASES["pinned-memory"][0], python("nn.Module: Net_0", -1, 50_000)], "self.register_buffer(", "pin_memory()"),
+        ("synchronization", [python(PIPELINE, 0, 6_000), waiting_for_copies("HtoD (Pageable -> Device)")], "outputs = model(**inputs)", "pin_memory"),
+        ("pinned-memory", [python(PIPELINE, 0, 6_000), uploads(381)], "outputs = model(**inputs)", "pin_memory"),
+        ("pinned-memory", [python(PIPELINE.replace("pipelines", "trainer"), 0, 6_000), uploads(381)], "pin_memory", "outputs"),
+        # What gives memory back is told to keep it, where that is a quarter of the allocation.
+        ("allocator", freeing(300), "# delete torch.cuda.empty_cache()", "expandable_segments"),
+        ("allocator", freeing(100), "expandable_segments", "delete"),
         ("synchronization", waiting_for_copies("HtoD (Pageable -> Device)", "aten::index"), 'index.to("cuda")', "torch.where"),
         ("synchronization", waiting_for_copies("DtoH (Device -> Pageable)", "aten::index"), "torch.where", "index.to("),
         # TorchScript is warmed up three times, and replaced before anything compiles.
@@ -208,6 +228,9 @@ HALVES = [in_a_row("ampere_bf16_s16816gemm_bf16_128x64"), [op("aten::mm", 20 * n
         ("attention-kernel", [python("nn.Module: SelfAttention_0", 0, 900), ATTENTION], "F.scaled_dot_product_attention", "need_weights"),
         # Weights are quantized only after training; engines name their steps where no frame or kernel of theirs was recorded.
         ("low-precision", [HALVES], "quantize_(model", "--quantization"),
+        ("low-precision", [HALVES, kernel("sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n_tilesize128x128x128", 1_600, 100)], "filter of layers", "quantize_("),
+        # Other kernels for an engine's matmuls are a matter of its compiler; AMD's library tries its own.
+        ("max-autotune", [VLLM, matmuls(700)], "compile_sizes", "TUNABLEOP"),
         ("low-precision", [HALVES, op("autograd::engine::evaluate_function: MmBackward0", 300, 50)], "torchao.float8.convert_to_float8_training", "quantize_("),
         ("low-precision", [HALVES, python("vllm/v1/worker/gpu_model_runner.py(2100): execute_model", 0, 1_900)], "--quantization fp8", "quantize_("),
     ],
@@ -216,6 +239,20 @@ def test_code_is_for_what_the_program_does(fix: str, events: list[object], code:
     written = advised(fix, events, devices=[ON.get(fix, A100)]).code
     assert code in written
     assert lacks not in written
+
+
+def test_waits_for_copies_and_pageable_copies_are_one_piece_of_advice() -> None:
+    report = analysed(waiting_for_copies("HtoD (Pageable -> Device)"))
+    (item,) = (item for item in report.advice if "pin_memory()" in item.code)
+    assert "after a blocking call the queue is empty" in item.why
+    assert "the memory is pageable" in item.why
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_an_amd_library_tries_its_own_matmuls(compiled: bool) -> None:
+    mi300 = {"id": 0, "name": "AMD Instinct MI300X", "computeMajor": 9, "computeMinor": 4, "numSms": 304}
+    code = advised("max-autotune", [VLLM, matmuls(250), [REGION] * compiled], devices=[mi300]).code
+    assert "PYTORCH_TUNABLEOP_ENABLED=1" in code
 
 
 def test_an_optimizer_that_is_compiled_is_fused() -> None:
@@ -340,7 +377,7 @@ def test_copies_of_pageable_memory_have_a_bound_without_any_kernel(memory: str, 
 def test_every_case_of_code_can_be_reached() -> None:
     """Cases that no rule names would be dead: each stands in the rules, the sources of waits or the programs."""
     named = "".join(inspect.getsource(importlib.import_module(f"trace_analyzer.advice.{name}")) for name in (
-        "overhead", "host_work", "kernels", "communication"))  # fmt: skip
+        "overhead", "host_work", "kernels", "communication", "opportunity"))  # fmt: skip
     written = {case for fix in fixes().values() if fix.id != "synchronization" for case in fix.cases}
     programs = {"training", "inference", "serving", "object_detection", "attention", "convolution"}
     programs |= {f"{rule.name}{where}" for rule in code_rules("preparations") for where in ("", " in inference")}

@@ -9,6 +9,7 @@ from test_advice import (
     ADD,
     GEMM,
     NCCL,
+    WIDE,
     advised,
     copied_within,
     in_a_row,
@@ -74,6 +75,60 @@ def test_fewer_bits_per_weight_where_weights_are_most_of_the_bytes(rows: int, op
     assert ("skinny-matmuls" in saved(report)) == asks
 
 
+@pytest.mark.parametrize(
+    ("name", "operator"),
+    [
+        ("void kgemm_4bit_inference_naive<__nv_bfloat16, 128, 16>(int)", "bitsandbytes::gemv_4bit"),
+        ("gemv_kernel", "aten::_weight_int4pack_mm"), ("void gemm_half_q_half_gptq_4bit_kernel<true, 4>(x)", None),
+    ],
+)  # fmt: skip
+def test_weights_of_four_bits_by_kernel_or_operator(name: str, operator: str | None) -> None:
+    around = [op(operator, 20 * n, 15) for n in range(12)] if operator else []
+    work = [launched(name, 20 * n + 1, 400 + 100 * n, 100, n + 1, grid=[500, 1, 1]) for n in range(12)]
+    others = [kernel(ADD, 1_600 + 100 * n, 100, grid=[500, 1, 1], stream=9 + n) for n in range(14)]
+    advice = {item.id: item for item in analysed(around, work, others).advice}
+    assert "skinny-matmuls" not in advice or "fewer bits" not in advice["skinny-matmuls"].title
+    assert "torch.matmul" not in "".join(item.code for item in advice.values())
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_what_autocast_leaves_in_fp32_moves_no_fewer_bytes_in_training(trains: bool) -> None:
+    norm = "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>(int)"
+    work = [
+        [op(name, 40 * n + 20 * k, 15), launched(kernel_name, 40 * n + 20 * k + 2, 1_000 + 200 * n + 100 * k, 100, 2 * n + k + 1, grid=[500, 1, 1])]
+        for n in range(12)
+        for k, (name, kernel_name) in enumerate((("aten::native_layer_norm", norm), ("aten::add", WIDE)))
+    ]  # fmt: skip
+    report = analysed(work, annotation("Optimizer.step#SGD.step", 990, 2) if trains else [])
+    assert saved(report)["fewer-bytes"] == (12 if trains else 24) * 50_000
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "also", "code"),
+    [
+        ("TENSOR_MODEL_PARALLEL_GROUP", "allreduce", "megatron/core/ddp.py(1): f", "--tp-comm-overlap"),
+        ("PIPELINE_MODEL_PARALLEL_GROUP", "send", "megatron/core/ddp.py(1): f", "--num-layers-per-virtual-pipeline-stage"),
+        ("DATA_PARALLEL_GROUP", "allreduce", "megatron/core/ddp.py(1): f", "--overlap-grad-reduce"),
+        ("mesh_pp", "send", "aten::mm", "ScheduleInterleaved1F1B"),
+        ("mesh_tp", "allreduce", "FSDP::pre_forward", "as another half of the batch"),
+        ("mesh_dp_shard", "_allgather_base", "FSDP::pre_forward", "set_modules_to_forward_prefetch"),
+        ("default_pg", "barrier", "FSDP::pre_forward", "# delete torch.distributed.barrier()"),
+        ("default_pg", "broadcast", "torch/nn/parallel/data_parallel.py(180): forward", "instead of DataParallel"),
+    ],
+)  # fmt: skip
+def test_collectives_have_the_code_of_their_group(group: str, name: str, also: str, code: str) -> None:
+    args = {
+        "Collective name": name,
+        "In msg nelems": 20_000_000,
+        "dtype": "Float",
+        "Group size": 8,
+        "Process Group Description": group,
+    }
+    work = [[op("record_param_comms", 100 * n, 20, **args), launched(NCCL, 100 * n + 5, 100 * n + 15, 80, n + 1)] for n in range(12)]  # fmt: skip
+    trains = [op(also, 2_990, 2), op("Optimizer.step#Adam.step", 3_000, 2)]
+    assert code in advised("overlap", work, kernel(GEMM, 1_300, 300), trains).code
+
+
 @pytest.mark.parametrize(("operator", "asks"), [("bmm", False), ("mm", True)])
 def test_kernels_without_an_operator_are_no_skinny_matmuls_where_others_of_their_name_are_none(
     operator: str, asks: bool
@@ -94,6 +149,11 @@ def test_kernels_without_an_operator_are_no_skinny_matmuls_where_others_of_their
         ("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<x>(int)", None, False),
         (ADD, "aten::_foreach_add_", False),
         (ADD, "aten::miopen_convolution", False),
+        # No compiler looks into kernels of other libraries.
+        ("void vllm::act_and_mul_kernel<c10::BFloat16>(x)", None, False),
+        ("void flashinfer::activation::act_and_mul_kernel<x>(x)", "sgl_kernel::silu_and_mul", False),
+        ("_swiglu_forward_kernel", "LigerSiLUMulFunction", False),
+        ("void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>(x)", None, True),
     ],
 )
 def test_only_what_no_one_fused_is_to_be_fused(name: str, operator: str | None, asks: bool) -> None:

@@ -11,7 +11,9 @@ from trace_analyzer import thresholds
 from trace_analyzer.advice.opportunity import (
     ANY_COPY,
     KERNEL,
+    OF_PIPELINE,
     Opportunity,
+    by_a_pipeline,
     combined,
     copies_of,
     end_ns_of,
@@ -85,10 +87,16 @@ def overlap(context: AdviceContext) -> Opportunity | None:
     if opportunity is None or exposed.is_empty():
         return opportunity
     where = partial(largest_names, exposed, pl.coalesce("collective", KERNEL), pl.col("exposed_ns"))
-    case = "exchange" if where().startswith(("all_to_all", "send", "recv")) else _trained_by(context, exposed)
+    first, case = where().partition(" ")[0], _split_by(context, exposed)
+    if not case.startswith("pipeline"):
+        case = _OF_COLLECTIVE.get(first, case)
     place = longest(exposed.head(1), pl.col("duration_ns"))
     why = opportunity.why + _waiting(context, judged_parts(context.verdict)["communication"])
     return replace(opportunity, why=why, where=where, place=place, case=case)
+
+
+_OF_COLLECTIVE = {"all_to_all": "exchange", "send_recv": "exchange", "barrier": "barrier"}
+"""Collective -> case of code, whatever the program; NCCL exchanges by kernels that send and receive."""
 
 
 def gradient_buckets(context: AdviceContext) -> Opportunity | None:
@@ -118,8 +126,32 @@ def gradient_buckets(context: AdviceContext) -> Opportunity | None:
         partial(largest_names, rows, pl.col("collective"), pl.col("exposed_ns")),
         longest(rows, pl.col("duration_ns")),
         members=members_of(rows),
-        case=_trained_by(context, rows),
+        case=_split_by(context, rows),
     )
+
+
+_GROUPS = {"pipeline": r"(?i)pipeline|(^|[_:-])pp($|[_:-])", "split": r"(?i)tensor_model|(^|[_:-])tp($|[_:-])"}
+"""Case of code -> descriptions of process groups, as Megatron and meshes of devices name them."""
+_OF_MEGATRON = {"pipeline": "pipeline of Megatron", "split": "split of Megatron"}
+_DATA_PARALLEL = r"torch[/\\]nn[/\\]parallel[/\\](data_parallel|replicate|scatter_gather)\.py|nn\.Module: DataParallel"
+"""Files and the module of the program that one process runs on several devices."""
+
+
+def _split_by(context: AdviceContext, collectives: pl.DataFrame) -> str:
+    """Return the case of code for collectives by the group that most of their exposed time is in, else by the trainer."""
+    if context.host.names.get_column("name").cast(pl.String).str.contains(_DATA_PARALLEL).any():
+        return "DataParallel"
+    trainer = _trained_by(context, collectives)
+    launched = lookup(context.within.activities.select("activity_id", "operator_id"), collectives, "activity_id")
+    inputs = lookup(context.within.shapes, launched, "operator_id").get_column("process_group_description")
+    groups = collectives.with_columns(inputs.cast(pl.String).alias("group"))
+    most = (
+        case
+        for case, pattern in _GROUPS.items()
+        if 2 * total(groups.filter(pl.col("group").str.contains(pattern)), "exposed_ns") > total(groups, "exposed_ns")
+    )
+    case = next(most, "")
+    return _OF_MEGATRON.get(case, trainer) if trainer == "Megatron" else case or trainer
 
 
 _TRAINERS = {
@@ -204,6 +236,7 @@ def pinned_memory(context: AdviceContext) -> Opportunity | None:
     if_more = "without that, the CPU prepares its next work while the device copies"
     within_modules = held.filter(context.around.modules(held.get_column("launch_id")).is_not_null())
     case = _to_host(held, "ns") or ("within a module" if 2 * total(within_modules, "ns") > total(held, "ns") else "")
+    case = OF_PIPELINE if by_a_pipeline(context, held.get_column("launch_id")) else case
     return replace(combined(known), if_more=if_more, case=case) if known else None
 
 
@@ -369,7 +402,7 @@ def device_copies(context: AdviceContext) -> Opportunity | None:
     )
 
 
-QUANTIZED = r"(?i)(?:[aefiptuw]|int|uint)[48](?:[^\d]|$)|^quant|[^n]quant|[^u]nquant|scaled|gptq|awq|marlin|machete|allspark|ggml"
+QUANTIZED = r"(?i)(?:[aefiptuw]|int|uint)[48](?:[^\d]|$)|[48]_?bit|^quant|[^n]quant|[^u]nquant|scaled|gptq|awq|marlin|machete|allspark|ggml"
 """Names of operators and kernels whose operands have fewer bits than those of `torch.matmul`."""
 
 

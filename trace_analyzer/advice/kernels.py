@@ -26,6 +26,7 @@ from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analyses.kernel_bounds import FACTORS
 from trace_analyzer.frames.intervals import union
 from trace_analyzer.frames.lookups import as_strings, factorize, lookup, map_unique
+from trace_analyzer.replay.kernel_changes import IN_FP32
 from trace_analyzer.units import count, counted, percent, size
 
 
@@ -63,20 +64,21 @@ def fusion(context: AdviceContext) -> Opportunity | None:
     return opportunity and replace(opportunity, case="chains")
 
 
-_WRITTEN = (
-    r"^triton_|CompiledFunction|Torch-Compiled|^## Call Compiled|multi_tensor|_foreach_|(?i:_?fused_?(?:adam|sgd|adagrad|lamb))"
-    r"|(?i:cudnn|miopen|convolution|batched_transpose|nchw|nhwc)"
-)
-"""Names and operators of kernels that a compiler fused, that process many tensors, or that a library launches."""
+_WRITTEN = r"multi_tensor|_foreach_|(?i:_?fused_?(?:adam|sgd|adagrad|lamb))|(?i:cudnn|miopen|convolution|batched_transpose|nchw|nhwc)"
+"""Names and operators of kernels that process many tensors, or that a library launches."""
+_OF_TORCH = r"^(void )?at::native"
+"""Names of PyTorch's own kernels, which an operator of its own launches unless the operator is not recorded."""
 
 
 def _followers(context: AdviceContext, others: pl.DataFrame) -> Opportunity | None:
     """Propose fusing memory-bound kernels after the first of each run, except those that other fixes replace.
 
-    Kernels that are fused already, launched inside a library, or by a call that equals the one before are none.
+    Kernels that are none of PyTorch's own (a compiler fused them, or a library wrote them, and no compiler fuses these),
+    that a library launches, or a call that equals the one before are none.
     """
     name, operator = pl.col("name"), pl.col("operator")
     written = name.str.contains(_WRITTEN) | operator.str.contains(_WRITTEN).fill_null(False)
+    written |= ~pl.coalesce(operator.str.starts_with("aten::"), name.str.contains(_OF_TORCH))
     is_written = map_unique(context.within.activities.select("name", "operator"), written.alias("is_written"))
     kinds = pl.col("group").is_in(["pointwise", "normalization"])
     fusible = (kinds & (pl.col("bound") == "memory") & ~pl.col("is_written")).fill_null(False)
@@ -126,7 +128,8 @@ def skinny_matmuls(context: AdviceContext) -> Opportunity | None:
     rows = rows.filter(_reads_weights(rows.hstack(lookup(context.within.shapes, rows, "operator_id"))))
     rows = rows.filter(~_is_other_work(rows, candidates))
     all_ns = total(rows, "duration_ns")
-    few = 2 * total(where_called(rows, pl.col("name").str.contains(_FOUR_BITS)), "duration_ns") > all_ns
+    in_few = pl.any_horizontal(pl.col("name", "operator").str.contains(_FOUR_BITS).fill_null(False))
+    few = 2 * total(where_called(rows, in_few), "duration_ns") > all_ns
     named = total(rows.filter(pl.col("moved_bytes").is_null()), "duration_ns")
     how = ", most of them by their names alone" if 2 * named > all_ns else ""
     opportunity = kernel_opportunity(
@@ -141,8 +144,8 @@ def skinny_matmuls(context: AdviceContext) -> Opportunity | None:
     return opportunity and replace(opportunity, case="few bits" if few else "")
 
 
-_FOUR_BITS = r"(?i)mxfp4|nvfp4|fp4|int4|w4a|awq|gptq|marlin"
-"""Names of kernels with 4-bit weights."""
+_FOUR_BITS = r"(?i)fp4|nf4|int4|w4a|4_?bit|awq|gptq|exllama|marlin|tinygemm|_q4_"
+"""Names of kernels and operators with 4-bit weights."""
 
 
 def _is_other_work(rows: pl.DataFrame, candidates: pl.DataFrame) -> pl.Series:
@@ -216,6 +219,8 @@ def fewer_bytes(context: AdviceContext) -> Opportunity | None:
         & pl.col("group").is_in(["pointwise", "normalization"])
         & ~pl.col("bucket").is_in(["optimizer", "loss"])
     )
+    if context.program == "training":  # under autocast
+        passes = where_called(passes, ~pl.col("operator").str.contains(IN_FP32).fill_null(False))
     name = pl.col("name")
     wide = where_called(passes, name.str.contains(r"\bfloat\b") & ~name.str.contains(r"(?i)half|bfloat16|double"))
     if wide.is_empty():
@@ -328,7 +333,7 @@ def low_precision(context: AdviceContext) -> Opportunity | None:
     eight = pl.col("name").str.contains(r"(?i)fp8|f8|e4m3|e5m2|int8|i8|mxfp|e2m1")
     products = context.within.activities.filter(pl.col("bound") == "compute", pl.col("bucket").is_in(["matmul", "moe"]))
     rows = where_called(products, half.fill_null(False) & ~eight)
-    return kernel_opportunity(
+    opportunity = kernel_opportunity(
         context,
         rows,
         pl.col("duration_ns") * (1 - wide / narrow),
@@ -336,6 +341,8 @@ def low_precision(context: AdviceContext) -> Opportunity | None:
         f"{in_a_step(context, rows.height, 'matmul')} ran in 16 bit",
         dtype="fp8",
     )
+    has_some = not where_called(products, eight | (pl.col("dtype") == "fp8").fill_null(False)).is_empty()
+    return opportunity and replace(opportunity, case="in part" if has_some else "")
 
 
 def inefficient_kernels(context: AdviceContext) -> Opportunity | None:

@@ -233,6 +233,16 @@ def for_results(context: AdviceContext, idle: pl.DataFrame) -> pl.Series:
     return idle.get_column("cause").cast(pl.String).eq("blocking-copy") & written.ne(ANY_COPY).fill_null(False)
 
 
+def by_a_pipeline(context: AdviceContext, events: pl.Series) -> bool:
+    """Return whether most of these events are in functions of Hugging Face's pipelines, whose copies nobody writes."""
+    return bool((context.around.functions(events).cast(pl.String).str.contains(_PIPELINES).mean() or 0) > 0.5)  # type: ignore[operator]
+
+
+OF_PIPELINE = "copies of a pipeline"
+"""Case of code for them."""
+_PIPELINES = r"transformers[/\\]pipelines[/\\]"
+
+
 def worth_ns(context: AdviceContext) -> float:
     """Return the least saving of a recommended fix, ns."""
     return thresholds.WORTH_RATIO * context.window_ns

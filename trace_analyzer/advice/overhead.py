@@ -9,8 +9,10 @@ from trace_analyzer import thresholds
 from trace_analyzer.advice.graph_obstacles import appends_to_cache, is_in_pieces, obstacles
 from trace_analyzer.advice.opportunity import (
     ANY_COPY,
+    OF_PIPELINE,
     Opportunity,
     a_step,
+    by_a_pipeline,
     code_of_events,
     combined,
     end_ns_of,
@@ -18,6 +20,7 @@ from trace_analyzer.advice.opportunity import (
     held_ns,
     idle_of,
     idle_opportunity,
+    kernel_word,
     largest_operators,
     launched_within,
     length_ns,
@@ -288,6 +291,8 @@ def _written_most(context: AdviceContext, waits: pl.DataFrame) -> str:
     written = waits.select(context.around.sources(events).cast(pl.String).alias("written"), "ns")
     sums = written.group_by("written").agg(pl.col("ns").sum())
     most = str(sums.sort("ns", "written", descending=[True, False]).get_column("written").first() or "")
+    if most == ANY_COPY and by_a_pipeline(context, events):
+        return OF_PIPELINE
     operators = context.around.events.get_column("operator_id")[events]
     of_source = pl.col("written") == most
     for case, (source, direction, within_module) in _BY_COPIES.items():
@@ -352,13 +357,22 @@ def data_loading(context: AdviceContext) -> Opportunity | None:
     )
 
 
+_EMPTIES = "torch.cuda.empty_cache()"
+"""Source of waits, and case of code, of a program that gives memory back itself."""
+
+
 def allocator(context: AdviceContext) -> Opportunity | None:
     """Propose fewer allocations: idle time in calls that allocate or free device memory, except in a cold start."""
     if _is_cold(context):
         return None
-    return idle_of(
+    opportunity = idle_of(
         context, ("allocation",), "calls that allocate or free device memory block the CPU, and often the device"
     )
+    idle = context.idle.filter(pl.col("cause") == "allocation")
+    emptied = context.around.sources(idle.get_column("event_id")).cast(pl.String) == _EMPTIES
+    # What is given back has to be allocated again.
+    asked = 4 * total(idle.filter(emptied.fill_null(False)), length_ns()) > total(idle, length_ns())
+    return opportunity and replace(opportunity, case=_EMPTIES if asked else "")
 
 
 def _compiling(context: AdviceContext, *, loads: bool) -> pl.DataFrame:
@@ -453,7 +467,9 @@ def earlier_work(context: AdviceContext) -> Opportunity | None:
         "time in which the device ran work launched before the recording; not a saving: the program becomes no faster, but the"
         " recording becomes complete",
         f"{share_of_window(context, ns)}: the device was not idle, but ran work launched before the recording",
-        lambda steps: f"before {waiting}, which was launched at the beginning, while the CPU waited in {waiter}",
+        lambda steps: (
+            f"before {kernel_word(waiting)}, which was launched at the beginning, while the CPU waited in {waiter}"
+        ),
         longest(main, length_ns()),
         members=members_of(idle),
         is_saving=False,

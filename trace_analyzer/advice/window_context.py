@@ -46,7 +46,7 @@ class WindowTables(NamedTuple):
     ``module``, whether they are ``recomputed``, and what a fused one is made of (``fused``); ``collectives``, ``roofs`` and ``missed`` (matmuls and convolutions
     that could use tensor cores better) belong to these activities. ``fusions`` are the runs of kernels that start in
     the window. ``gaps`` has a row per gap, with the activity that waited and its name. ``shapes`` has the shapes of
-    operators' arguments as JSON text, for the whole trace.
+    operators' arguments as JSON text, and the process group's description, for the whole trace.
     """
 
     gaps: pl.DataFrame
@@ -84,7 +84,9 @@ def window_tables(
         roofs=lookup_inner(roofs, ids, "activity_id"),
         missed=lookup_inner(tensor_core_misses, ids, "activity_id"),
         fusions=filter_inside(where_equal(fusion_runs, "device", device), "start_ns", spans, ["device"]),
-        shapes=operator_inputs.select(pl.col("event_id").alias("operator_id"), "input_dims"),
+        shapes=operator_inputs.select(
+            pl.col("event_id").alias("operator_id"), "input_dims", "process_group_description"
+        ),
     )
 
 

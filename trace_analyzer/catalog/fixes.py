@@ -205,7 +205,7 @@ _OPTIONS: Mapping[str, str] = {
     'mode="reduce-overhead"': "torch._inductor.config.triton.cudagraphs = True  # before it compiles: its code replays graphs\n"
     "# TORCH_LOGS=graph_breaks,recompiles,cudagraphs names what splits it, what is compiled again, and what no graph holds",
     'mode="max-autotune"': "torch._inductor.config.max_autotune = True  # before it compiles: tries more kernels per shape",
-    "": "# compiled in part: TORCH_LOGS=graph_breaks,recompiles names what splits it, and what is compiled again",
+    "": "# compiled, at least in part: TORCH_LOGS=graph_breaks,recompiles names what splits it, and what is compiled again",
 }
 """Argument of ``torch.compile`` -> what does the same in a program that is compiled already."""
 _OR_COMPILES = re.compile(r"^# .*\btorch\.compile\b.*\n?|(?:;|  #) or torch\.compile\b.*|\bcompile, or ", re.MULTILINE)

@@ -287,7 +287,7 @@ def narrower(weights: Weights, scene: Scene, options: Mapping[str, float | str])
     factor = (joined.get_column("share") / reached).fill_null(1.0).clip(0.0, 1.0).to_numpy().copy()
     if half and not _mostly_narrow(scene.known.table):
         trains = not scene.tables["backward_links"].is_empty()
-        stays = pl.col("operator").str.contains(_IN_FP32).fill_null(False) if trains else pl.lit(value=False)
+        stays = pl.col("operator").str.contains(IN_FP32).fill_null(False) if trains else pl.lit(value=False)
         traffic = joined.select(
             (
                 (pl.col("dtype") == "fp32")
@@ -321,7 +321,7 @@ def _reached(scene: Scene, targets: list[str]) -> float:
 _LEAST_REACHED = 0.1
 """Least share of a roof: kernels below it are limited by something that a narrower type does not change."""
 
-_IN_FP32 = (
+IN_FP32 = (
     r"^aten::(_(log_)?softmax(_backward_data)?|native_(layer|group)_norm(_backward)?|sum|prod|cumsum|cumprod|norm|linalg_vector_norm"
     r"|pow|exp|expm1|log|log10|log1p|log2|reciprocal|rsqrt|softplus|softplus_backward)_?$"
 )
