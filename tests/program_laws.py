@@ -11,12 +11,12 @@ from typing import Any
 import polars as pl
 from jsonschema import Draft202012Validator
 
-from trace_analyzer import checks, errors, json_types, pipeline, registry, thresholds
+from trace_analyzer import checks, errors, json_types, pipeline, registry, thresholds, units
 from trace_analyzer.compare import comparison, decomposition, profiles, sides
 from trace_analyzer.render.exports import write_perfetto
 from trace_analyzer.render.html.timeline import payload, timeline_columns
 from trace_analyzer.replay.whatif import whatif
-from trace_analyzer.report import Report, verdicts
+from trace_analyzer.report import Report, Verdict, summaries, verdicts
 
 SCHEMA = Draft202012Validator(registry.json_schema())
 COMPARISON = Draft202012Validator(json_types.result_schema(comparison.Comparison))
@@ -112,6 +112,28 @@ def check_regime(report: Report) -> None:
     verdict = report.verdict
     if verdict.status == "ok" and verdict.levers and verdict.levers[0].saves_ratio >= thresholds.WORTH_RATIO:
         assert _REGIMES[verdict.levers[0].resource] in (verdict.regime, verdict.runner_up)
+    if verdict.status == "ok":
+        _check_shares(verdict)
+
+
+_NAMED = {
+    "communication": "communication", "copies": "copy", "device waits": "device-wait", "compute-bound kernels": "compute",
+    "memory-bound kernels": "memory",
+}  # fmt: skip
+"""Noun of the headline's share -> the part of the table that it names."""
+
+
+def _check_shares(verdict: Verdict) -> None:
+    """Check that the headline's share is that of the parts which it names, and that idle time holds no work."""
+    parts = summaries.judged_parts(verdict)
+    window, totals = sum(parts.values()), summaries.part_totals(parts)
+    nouns, share = re.search(r"\(([a-z, -]+): (\S+ %) of", verdict.headline).groups()  # type: ignore[union-attr]
+    if nouns != "overhead":
+        named = sum(parts.get(_NAMED[noun], 0) for noun in re.split(", | and ", nouns))
+        assert units.percent(named / window) == share
+    (idle,) = (item.value for item in verdict.evidence if item.metric == "idle_ns")
+    assert idle == totals.idle_ns
+    assert not {"earlier-work", "time-slice", "unrecorded-work"} & {*totals.idle}
 
 
 _OF_DEVICE, _OF_CPU = ("fuse", "tf32", "bf16", "overlap"), ("no-sync", "prefetch", "warm", "graphs")

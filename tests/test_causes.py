@@ -32,12 +32,13 @@ from kineto import (
     rows,
     sync,
 )
+from program_laws import check_regime
 
 from trace_analyzer import files
 from trace_analyzer.analyses.earlier_work import recording_pauses
 from trace_analyzer.catalog.event_names import BLOCKING, host_work
 from trace_analyzer.files import ABANDONED_S, remove_abandoned, temporary_folder, write_text
-from trace_analyzer.report import Report
+from trace_analyzer.report import Report, summaries
 from trace_analyzer.vocabulary import IDLE_CAUSES, NAMED_WORK, WITHHELD
 
 # Kernel a runs in [10, 20), kernel b from 90 on. b's launch is [80, 85), so [20, 80) is host time, and as this trace's
@@ -432,6 +433,9 @@ def test_work_that_was_launched_before_is_in_no_group_and_reported() -> None:
     assert (report.verdict.regime, report.verdict.runner_up) == ("compute-bound", None)
     assert "49 % is work from before the recording" in report.verdict.headline
     assert report.verdict.confidence != "high"
+    check_regime(report)
+    assert "earlier-work" in summaries.part_totals(report.verdict.parts_ns).work
+    assert not summaries.blamed(report.blame, report.verdict), "nobody kept the device waiting"
     (note,) = (note for note in report.notes if note.code == "earlier-work")
     assert all(part in note.message for part in (NAME, "cudaLaunchKernel", "cudaMemcpyAsync", "8.90 ms"))
     (item,) = (item for item in report.advice if item.id == "earlier-work")

@@ -89,7 +89,7 @@ def test_the_rule_stands_where_the_largest_figure_is_not_the_verdict() -> None:
     report = gpu_report()
     larger = {"compute": 490_000, "python": 400_000, "memory": 110_000}
     text = summary(replace(report, verdict=replace(report.verdict, parts_ns=larger)), 140)
-    rule = "Compute takes 49 %, but waiting can be recovered in full: it decides where it takes at least 60 % as much."
+    rule = "Compute-bound kernels take 49 %, but waiting can be recovered in full: it decides where it takes at least 60 % as much."
     assert f"\n  {rule}\n" in text
     assert "recovered in full" not in summary(report, 140)
 

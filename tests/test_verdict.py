@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -27,10 +28,11 @@ from trace_analyzer.report import (
     Verdict,
     Window,
 )
-from trace_analyzer.verdict import Levers, StepVerdict, judge, shares, step_verdict, verdict, without_regime
+from trace_analyzer.units import percent
+from trace_analyzer.verdict import Levers, StepVerdict, groups_of, judge, shares, step_verdict, verdict, without_regime
 from trace_analyzer.verdict.decide import COUNTED_NOWHERE
 from trace_analyzer.verdict.judge import MOST_WORLDS, confidence_ratio, doubts_of
-from trace_analyzer.vocabulary import HOST_CAUSES, IDLE_CAUSES, NOT_OWN, PARTS
+from trace_analyzer.vocabulary import HOST_CAUSES, IDLE_CAUSES, NOT_OWN, PARTS, regime_noun
 
 OVERHEAD, MEMORY, COMPUTE = "overhead-bound", "memory-bandwidth-bound", "compute-bound"
 COMMUNICATION = "communication-bound"
@@ -503,11 +505,11 @@ def test_a_regime_with_more_time_says_what_a_step_would_be_without_it() -> None:
     parts = parts_of(compute=70, python=30)
     judged = verdict(findings(parts_ns=parts), levers(compute_bound=0.01)._replace(rows=rows))
     assert judged.regime == OVERHEAD
-    assert rule_applied(judged) == "Compute takes 70 %; without that, a step would be 1.1 % shorter."
+    assert rule_applied(judged) == "Compute-bound kernels take 70 %; without them, a step would be 1.1 % shorter."
     window = replace(judged, window=Window("whole", ((0, 10**7),), ()))
-    assert rule_applied(window).endswith("without that, the window would be 1.1 % shorter.")
+    assert rule_applied(window).endswith("without them, the window would be 1.1 % shorter.")
     nothing = replace(judged, levers=(rows[0], replace(rows[1], saves_ns=0.0, saves_ratio=0.0)))
-    assert rule_applied(nothing) == "Compute takes 70 %; without that, a step would be no shorter."
+    assert rule_applied(nothing) == "Compute-bound kernels take 70 %; without them, a step would be no shorter."
     assert levers_sentence(nothing).endswith("30 % without host time, not at all without compute-bound kernels.")
     by_time = verdict_of(parts_ns=parts_of(compute=60, python=40))
     assert "decides where it takes at least 60 % as much" in rule_applied(by_time)
@@ -731,8 +733,11 @@ def test_shares_sum_to_one(parts: dict[str, int]) -> None:
         assert not sum(parts.values())
     else:
         assert sum(vars(judged).values()) == pytest.approx(1)
-        idle = sum(ns for part, ns in parts.items() if part in IDLE_CAUSES)
-        assert judged.idle == pytest.approx(idle / sum(parts.values()))
+        work = sum(ns for part, ns in parts.items() if part in ("earlier-work", "time-slice", "unrecorded-work"))
+        idle = sum(ns for part, ns in parts.items() if part in IDLE_CAUSES) - work
+        assert (judged.idle, judged.unrecorded) == pytest.approx(
+            (idle / sum(parts.values()), work / sum(parts.values()))
+        )
 
 
 def test_without_regime_says_why() -> None:
@@ -852,6 +857,29 @@ TASK = {"ph": "X", "cat": "toplevel", "name": "task", "pid": 1, "tid": 1, "ts": 
 def test_traces_of_other_gpus_and_tools_are_no_runs_on_the_cpu(events: list[Any], status: str, says: str) -> None:
     judged = analyze(json.dumps(events).encode()).verdict
     assert (judged.status, judged.regime, says in judged.headline) == (status, None, True)
+
+
+@given(
+    st.dictionaries(st.sampled_from([part for part in PARTS if part != "withheld"]), st.integers(1, 10**9), min_size=1)
+)
+def test_a_share_is_that_of_what_it_names(parts: dict[str, int]) -> None:
+    """The noun of a regime is overhead or its kernels, or lists parts that have the regime's share, as shown."""
+    nouns = {"communication": "communication", "copies": "copy", "device waits": "device-wait"}
+    window = sum(parts.values())
+    for regime, ns in groups_of(parts).items():
+        noun = regime_noun(regime, parts)
+        named = [nouns[one] for one in re.split(", | and ", noun) if one in nouns]
+        assert (regime == "communication-bound") == bool(named)
+        if named:
+            assert percent(sum(parts.get(part, 0) for part in named) / window) == percent(ns / window)
+
+
+def test_a_share_of_communication_names_copies_and_waits() -> None:
+    """Communication takes 54 % of the table, copies 6 %, waits 0.04 %: the headline's 60 % are communication and copies."""
+    judged = verdict_of(parts_ns=parts_of(communication=5_400, copy=600, compute=3_996, **{"device-wait": 4}))
+    assert "(communication and copies: 60 % of" in judged.headline
+    alone = verdict_of(parts_ns=parts_of(communication=5_400, copy=1, compute=4_599))
+    assert "(communication: 54 % of" in alone.headline
 
 
 def test_copies_are_no_communication() -> None:

@@ -11,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from trace_analyzer import plugins
+from trace_analyzer.units import percent
 
 RegimeKey = Literal["overhead-bound", "memory-bandwidth-bound", "compute-bound", "communication-bound"]
 StatusKey = Literal[
@@ -73,7 +74,8 @@ class Regime(Term):
 class Cause(Term):
     """A cause of a regime; ``definition`` is the headline's clause.
 
-    ``limit`` and ``noun`` replace the regime's label and noun where those would mislead.
+    ``limit`` replaces the regime's label where that would mislead; ``noun`` names the time of this cause where a regime
+    is called by its causes.
     """
 
     regime: RegimeKey
@@ -163,9 +165,9 @@ CAUSES: Mapping[str, Cause] = by_key(
     Cause("host-wait", "Host waits", "the CPU waits for another thread or process, the network or a timer", "overhead-bound"),
     Cause("cold-start", "Cold start", "most waiting comes before kernels are first used", "overhead-bound"),
     Cause("small-kernels", "Small kernels", "the kernels are too small to fill the GPU", "overhead-bound"),
-    Cause("collectives", "Collectives", "collectives run while nothing else does", "communication-bound"),
+    Cause("collectives", "Collectives", "collectives run while nothing else does", "communication-bound", noun="communication"),
     Cause("copies", "Copies", "copies between host and device, or between devices, run while nothing else does", "communication-bound", limit="Copy-bound", noun="copies"),
-    Cause("dependency", "Device waits", "queued work waits for other streams or peers, not for the CPU", "communication-bound"),
+    Cause("dependency", "Device waits", "queued work waits for other streams or peers, not for the CPU", "communication-bound", noun="device waits"),
 )  # fmt: skip
 """Causes of the regimes."""
 
@@ -258,6 +260,9 @@ NOT_OWN = (EARLIER_WORK, TIME_SLICE)
 UNRECORDED = "unrecorded-work"
 """Key of idle time in which the CPU waited although all recorded work had ended: the trace lacks that work."""
 
+UNSEEN = (*NOT_OWN, UNRECORDED)
+"""Keys of idle time in which the device did work that the trace does not contain: no sentence says that it idled."""
+
 UNKNOWN_CAUSES = ("unlinked", "untraced", UNRECORDED)
 """Keys of idle time of which nothing is known, whether the trace supports causes or not."""
 
@@ -344,7 +349,7 @@ def shortened_by(fix: str) -> tuple[str, ...]:
 def although(regime: str, cause: str | None) -> str:
     """Return the words for a change that does not concern the limit: ``although memory bandwidth limits``."""
     if limit_label(regime, cause) != label(regime):
-        return f"although {limit_noun(regime, cause)} limit"
+        return f"although {CAUSES[cause or ''].noun} limit"
     return f"although {regime.removesuffix('-bound').replace('-', ' ')} limits"
 
 
@@ -353,9 +358,24 @@ def limit_label(regime: str, cause: str | None) -> str:
     return (CAUSES[cause].limit if cause is not None and cause in CAUSES else "") or label(regime)
 
 
-def limit_noun(regime: str, cause: str | None) -> str:
-    """Return the name of the time that counts towards a limit: the cause's noun, else the regime's."""
-    return (CAUSES[cause].noun if cause is not None and cause in CAUSES else "") or REGIMES[regime].noun
+def regime_noun(regime: str, parts_ns: Mapping[str, int]) -> str:
+    """Name the time that counts towards a regime, so that its share is that of what is named: ``communication and copies``.
+
+    These are its causes, the largest first, until their share is that of the regime; else the regime's noun.
+    """
+    times: dict[str, int] = {}
+    for part, ns in parts_ns.items():
+        of, cause = (_parts()[part].cure if part in _parts() else None) or ("", None)
+        if of == regime and cause is not None:
+            times[CAUSES[cause].noun] = times.get(CAUSES[cause].noun, 0) + ns
+    if not all(times) or not any(times.values()):
+        return REGIMES[regime].noun
+    window, named, nouns = sum(parts_ns.values()), 0, list[str]()
+    for noun, ns in sorted(times.items(), key=lambda item: -item[1]):
+        nouns, named = [*nouns, noun], named + ns
+        if percent(named / window) == percent(sum(times.values()) / window):
+            break
+    return ", ".join(nouns[:-1]) + " and " * (len(nouns) > 1) + nouns[-1]
 
 
 def part_term(key: str) -> Term:

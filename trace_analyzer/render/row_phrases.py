@@ -18,7 +18,7 @@ from trace_analyzer.render.phrasing import (
 )
 from trace_analyzer.report import Advice, Evidence, Lever, Verdict, summaries
 from trace_analyzer.verdict import OF_HOST
-from trace_analyzer.vocabulary import PARTS, REGIMES, RESOURCES, WORK, label, phrase
+from trace_analyzer.vocabulary import PARTS, RESOURCES, UNSEEN, WORK, label, phrase, regime_noun
 
 
 def shown_levers(verdict: Verdict) -> Sequence[Lever]:
@@ -86,14 +86,17 @@ def rule_applied(verdict: Verdict) -> str:
     if larger is None:
         return ""
     regime, ratio = larger
-    what = units.capitalized(REGIMES[regime].noun) if regime == "overhead-bound" else label(REGIMES[regime].part)
-    saves = next((one.saves_ratio for one in verdict.levers if LEVER_PARTS[one.resource] == REGIMES[regime].part), None)
+    noun = regime_noun(regime, summaries.judged_parts(verdict))
+    resource = "host time" if regime == "overhead-bound" else noun
+    saves = next((one.saves_ratio for one in verdict.levers if RESOURCES[one.resource] == resource), None)
+    takes, it = ("takes", "that") if noun in ("overhead", "communication") else ("take", "them")
+    what = f"{units.capitalized(noun)} {takes}"
     if verdict.levers:
         shorter = f"{units.percent(saves)} shorter" if saves else "no shorter"
-        less = "" if saves is None else f"; without that, {_unit(verdict)} would be {shorter}"
-        return f"{what} takes {units.percent(ratio)}{less}."
+        less = "" if saves is None else f"; without {it}, {_unit(verdict)} would be {shorter}"
+        return f"{what} {units.percent(ratio)}{less}."
     return (
-        f"{what} takes {units.percent(ratio)}, but waiting can be recovered in full:"
+        f"{what} {units.percent(ratio)}, but waiting can be recovered in full:"
         f" it decides where it takes at least {units.percent(thresholds.WAITING_WINS_RATIO)} as much."
     )
 
@@ -184,7 +187,7 @@ PHRASES: Mapping[str, Callable[[Row], str]] = {
     "mfu": lambda row: "–" if row["mfu"] is None else mfu(row["mfu"], row["mfu_at_most"]),
     "movement": movement,
     "movement-name": movement_name,
-    "part": lambda row: label(row["part"]) if row["part"] in WORK else f"Idle: {phrase(row['part'])}",
+    "part": lambda row: label(row["part"]) if row["part"] in (*WORK, *UNSEEN) else f"Idle: {phrase(row['part'])}",
     "path-part": lambda row: kernels.line_label(row["name"]),
     "place": blamed_place,
     "step-limit": step_limit,

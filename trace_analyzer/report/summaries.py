@@ -11,12 +11,12 @@ from trace_analyzer.report import Report
 from trace_analyzer.report.devices import Communication, DeviceReport, FusionOpportunity, TensorCores
 from trace_analyzer.report.verdicts import Blame, Debiased, Predicted, StepReport, Verdict
 from trace_analyzer.sections import WHOLE_TRACE, Section, Shown
-from trace_analyzer.vocabulary import PARTS, WORK
+from trace_analyzer.vocabulary import PARTS, UNSEEN, WORK
 
 
 @dataclass(frozen=True)
 class PartTotals:
-    """The parts of a window with any time, longest first: work of the device, and idle time by cause; in ns."""
+    """The parts of a window with any time, longest first: work of the device, recorded or not; idle time by cause; in ns."""
 
     work: Mapping[str, int]
     idle: Mapping[str, int]
@@ -87,9 +87,8 @@ class StepTotals:
 def part_totals(parts_ns: Mapping[str, int]) -> PartTotals:
     """Split the parts of a window into work and idle time; parts without time are left out."""
     longest = sorted(((part, ns) for part, ns in parts_ns.items() if ns > 0), key=lambda item: -item[1])
-    return PartTotals(
-        {part: ns for part, ns in longest if part in WORK}, {part: ns for part, ns in longest if part not in WORK}
-    )
+    work = {part: ns for part, ns in longest if part in (*WORK, *UNSEEN)}
+    return PartTotals(work, {part: ns for part, ns in longest if part not in work})
 
 
 def judged_parts(verdict: Verdict) -> Mapping[str, int]:
@@ -274,11 +273,13 @@ def blamed(blame: Iterable[Blame], verdict: Verdict) -> tuple[Blame, ...]:
 
 
 def blamed_rows(blame: Iterable[Blame], least_ns: float) -> tuple[Blame, ...]:
-    """Return the rows of at least ``least_ns`` with a place in code."""
+    """Return the rows of at least ``least_ns`` with a place in code, of idle time: not of work that the trace lacks."""
     return tuple(
         row
         for row in blame
-        if row.idle_ns >= least_ns and (row.operator or row.python_function or row.module or row.annotation)
+        if row.idle_ns >= least_ns
+        and row.cause not in UNSEEN
+        and (row.operator or row.python_function or row.module or row.annotation)
     )
 
 

@@ -172,6 +172,10 @@ class Shares:
     copy: Annotated[Ratio, "Share of copies that nothing else hides."]
     other: Annotated[Ratio, "Share of kernels whose limit is unknown."]
     idle: Annotated[Ratio, "Share of idle time."]
+    unrecorded: Annotated[
+        Ratio,
+        "Share of work that the trace does not contain: launched before the recording, of other programs, or lost.",
+    ] = 0.0
 
 
 @dataclass(frozen=True)

@@ -48,9 +48,10 @@ from trace_analyzer.vocabulary import (
     TIME_SLICE,
     UNRECORDED,
     WITHHELD,
+    WORK,
     limit_label,
-    limit_noun,
     phrase,
+    regime_noun,
 )
 
 
@@ -174,7 +175,7 @@ def _without_inputs(findings: Findings, headline: str, reason: str) -> Verdict:
 
 def _insufficient(findings: Findings, judgement: Judgement | None, unknown_ns: int, *, too_little: bool) -> Verdict:
     device, window = findings.device.report, sum(findings.parts_ns.values())
-    known = "" if judgement is None else f", more than what the rest names as the limit ({_largest(judgement, window)})"
+    known = "" if judgement is None else f", more than what the rest names as the limit ({_share(findings, judgement)})"
     if too_little or not window:
         headline = (
             f"Too little device work to judge: {counted(device.kernel_count, 'kernel')} in {duration(device.busy_ns)}."
@@ -200,10 +201,10 @@ def _insufficient(findings: Findings, judgement: Judgement | None, unknown_ns: i
     return _without_inputs(findings, headline, "the trace does not hold what a verdict needs")
 
 
-def _largest(judgement: Judgement, window: int) -> str:
-    """Name the regime with most known time in the window, and its share."""
-    noun = limit_noun(judgement.regime, judgement.cause)
-    return f"{noun}: {percent(judgement.groups_ns[judgement.regime] / window)}"
+def _share(findings: Findings, judgement: Judgement) -> str:
+    """Name the time that counts towards the regime, with its share of the window."""
+    noun = regime_noun(judgement.regime, findings.parts_ns)
+    return f"{noun}: {percent(judgement.groups_ns[judgement.regime] / sum(findings.parts_ns.values()))}"
 
 
 COUNTED_NOWHERE = tuple(part.key for part in PARTS.values() if part.cure is None and part.key not in NOT_OWN)
@@ -212,7 +213,6 @@ COUNTED_NOWHERE = tuple(part.key for part in PARTS.values() if part.cure is None
 
 def headline_of(findings: Findings, judgement: Judgement, window: int, of: str | None = None) -> str:
     """Write the verdict in one sentence; ``of`` names the window, by default by its kind."""
-    share = judgement.groups_ns[judgement.regime] / window
     regime = REGIMES[judgement.regime]
     clause = CAUSES[judgement.cause].definition if judgement.cause else regime.clause
     of = of or _WINDOWS.get(findings.window.kind) or f"the {findings.window.steps_noun}"
@@ -234,9 +234,10 @@ def headline_of(findings: Findings, judgement: Judgement, window: int, of: str |
     if balanced and levers and levers[0].saves_ratio < t.BALANCED_RATIO:
         balanced += ", and no resource alone saves a tenth"
     noted = roof_phrase(findings, judgement.regime) + known + others + balanced
-    noun = limit_noun(judgement.regime, judgement.cause)
     clause = (judgement.cause == "launch" and launch_clause(findings.parts_ns)) or clause
-    limit = f"{limit_label(judgement.regime, judgement.cause)}: {clause} ({noun}: {percent(share)} of {of}{noted})."
+    limit = (
+        f"{limit_label(judgement.regime, judgement.cause)}: {clause} ({_share(findings, judgement)} of {of}{noted})."
+    )
     return limit + peers + _left_out_sentence(findings.left_out, findings.device.breaks_off)
 
 
@@ -300,9 +301,9 @@ _SIDES = {True: "before the device's first work", False: "after the device's las
 def _busy_evidence(findings: Findings, window: int) -> list[Evidence]:
     idle = idle_ns(findings.parts_ns)
     known = window and findings.device.report.busy_ratio is not None  # null where a check of the trace suppresses it
-    busy_ratio = 1 - idle / window if known else None
+    busy_ratio = sum(findings.parts_ns.get(part, 0) for part in WORK) / window if known else None
     return [
-        Evidence("busy_ratio", busy_ratio, "ratio", "share of the window in which the device works"),
+        Evidence("busy_ratio", busy_ratio, "ratio", "share of the window in which recorded work runs"),
         Evidence("idle_ns", idle if findings.device.parts_withheld is None else None, "ns", "idle time of the window"),
     ]
 

@@ -26,6 +26,7 @@ from trace_analyzer.vocabulary import (
     PARTS,
     REGIMES,
     UNRECORDED,
+    UNSEEN,
     WITHHELD,
     WORK,
 )
@@ -188,8 +189,8 @@ def cause_sums(regime: Regime, parts_ns: Mapping[str, int]) -> dict[str, int]:
 
 
 def idle_ns(parts_ns: Mapping[str, int]) -> int:
-    """Return the idle time of a partition, ns."""
-    return sum(parts_ns.get(cause, 0) for cause in IDLE_CAUSES)
+    """Return the idle time of a partition, ns: without work that the trace does not contain."""
+    return sum(parts_ns.get(cause, 0) for cause in IDLE_CAUSES if cause not in UNSEEN)
 
 
 def launch_clause(parts_ns: Mapping[str, int]) -> str | None:
@@ -211,7 +212,8 @@ def shares(parts_ns: Mapping[str, int]) -> Shares | None:
     if not window:
         return None
     ratios = {part: parts_ns.get(part, 0) / window for part in WORK}
-    return Shares(**ratios, idle=idle_ns(parts_ns) / window)
+    unseen = sum(parts_ns.get(part, 0) for part in UNSEEN)
+    return Shares(**ratios, unrecorded=unseen / window, idle=idle_ns(parts_ns) / window)
 
 
 def debiased(
