@@ -209,6 +209,9 @@ HALVES = [in_a_row("ampere_bf16_s16816gemm_bf16_128x64"), [op("aten::mm", 20 * n
         ("pinned-memory", [CASES["pinned-memory"][0], python("nn.Module: Net_0", -1, 50_000)], "self.register_buffer(", "pin_memory()"),
         ("synchronization", [python(PIPELINE, 0, 6_000), waiting_for_copies("HtoD (Pageable -> Device)")], "outputs = model(**inputs)", "pin_memory"),
         ("pinned-memory", [python(PIPELINE, 0, 6_000), uploads(381)], "outputs = model(**inputs)", "pin_memory"),
+        # What the model copies within a pipeline is the model's.
+        ("synchronization", [python(PIPELINE, 0, 6_000), waiting_for_copies("HtoD (Pageable -> Device)", module="Net_0")], "self.register_buffer(", "inputs"),
+        ("pinned-memory", [python(PIPELINE, -2, 60_000), CASES["pinned-memory"][0], python("nn.Module: Net_0", -1, 50_000)], "self.register_buffer(", "inputs"),
         ("pinned-memory", [python(PIPELINE.replace("pipelines", "trainer"), 0, 6_000), uploads(381)], "pin_memory", "outputs"),
         # What gives memory back is told to keep it, where that is a quarter of the allocation.
         ("allocator", freeing(300), "# delete torch.cuda.empty_cache()", "expandable_segments"),

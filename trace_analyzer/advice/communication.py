@@ -236,7 +236,7 @@ def pinned_memory(context: AdviceContext) -> Opportunity | None:
     if_more = "without that, the CPU prepares its next work while the device copies"
     within_modules = held.filter(context.around.modules(held.get_column("launch_id")).is_not_null())
     case = _to_host(held, "ns") or ("within a module" if 2 * total(within_modules, "ns") > total(held, "ns") else "")
-    case = OF_PIPELINE if by_a_pipeline(context, held.get_column("launch_id")) else case
+    case = OF_PIPELINE if by_a_pipeline(context, held.get_column("launch_id"), held.get_column("ns")) else case
     return replace(combined(known), if_more=if_more, case=case) if known else None
 
 

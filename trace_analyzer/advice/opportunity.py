@@ -233,9 +233,11 @@ def for_results(context: AdviceContext, idle: pl.DataFrame) -> pl.Series:
     return idle.get_column("cause").cast(pl.String).eq("blocking-copy") & written.ne(ANY_COPY).fill_null(False)
 
 
-def by_a_pipeline(context: AdviceContext, events: pl.Series) -> bool:
-    """Return whether most of these events are in functions of Hugging Face's pipelines, whose copies nobody writes."""
-    return bool((context.around.functions(events).cast(pl.String).str.contains(_PIPELINES).mean() or 0) > 0.5)  # type: ignore[operator]
+def by_a_pipeline(context: AdviceContext, events: pl.Series, ns: pl.Series) -> bool:
+    """Return whether most of the time of these events is in Hugging Face's pipelines, outside modules: nobody writes these copies."""
+    functions = context.around.functions(events).cast(pl.String)
+    of_pipeline = functions.str.contains(_PIPELINES) & context.around.modules(events).is_null()
+    return bool(2 * ns.filter(of_pipeline.fill_null(False)).sum() > ns.sum())
 
 
 OF_PIPELINE = "copies of a pipeline"

@@ -291,7 +291,7 @@ def _written_most(context: AdviceContext, waits: pl.DataFrame) -> str:
     written = waits.select(context.around.sources(events).cast(pl.String).alias("written"), "ns")
     sums = written.group_by("written").agg(pl.col("ns").sum())
     most = str(sums.sort("ns", "written", descending=[True, False]).get_column("written").first() or "")
-    if most == ANY_COPY and by_a_pipeline(context, events):
+    if most == ANY_COPY and by_a_pipeline(context, events, waits.get_column("ns")):
         return OF_PIPELINE
     operators = context.around.events.get_column("operator_id")[events]
     of_source = pl.col("written") == most
