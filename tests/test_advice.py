@@ -371,6 +371,11 @@ def optimizer(name: str, span: str = "Optimizer.step#Adam.step", count: int = 60
 def test_an_optimizer_with_launches_per_parameter() -> None:
     assert "60 launches per update" in advised("fused-optimizer", optimizer("aten::addcdiv_")).why
     assert "fused-optimizer" not in ids(analysed(optimizer("aten::_foreach_addcdiv_")))
+    # A fused optimizer raises for sparse gradients; those of another optimizer do not matter.
+    sparse = op("aten::_nnz", 2_001, 1)
+    assert "fused-optimizer" not in ids(analysed([optimizer("aten::addcdiv_"), sparse]))
+    other = annotation("Optimizer.step#SparseAdam.step", 3_300, 9), op("aten::_nnz", 3_301, 1)
+    assert "fused-optimizer" in ids(analysed([optimizer("aten::addcdiv_"), *other]))
 
 
 MEGA = 1_000_000

@@ -29,7 +29,7 @@ from trace_analyzer.advice.window_context import (
     AdviceContext,
 )
 from trace_analyzer.analyses.cpu import CpuRun
-from trace_analyzer.catalog.event_names import DDP, OF_DATALOADER, OPTIMIZER_STEP, PROFILER_STEP_NAME
+from trace_analyzer.catalog.event_names import DDP, LAYOUT_ASKED, OF_DATALOADER, OPTIMIZER_STEP, PROFILER_STEP_NAME
 from trace_analyzer.catalog.fixes import (
     FUSED,
     OF_CPU,
@@ -232,8 +232,8 @@ def _leading(run: CpuRun, part: str) -> str | None:
 _CELLS = r"^aten::(lstm|gru|rnn_(tanh|relu))_cell$"
 _LAYERS_OF_CELLS = ["aten::gru", "aten::rnn_relu", "aten::rnn_tanh"]
 """Recurrent layers that call operators for each time step, and that Dynamo does not compile (`torch._dynamo.config.allow_rnn`)."""
-_ALL_FUSED_OR_NONE = r"^aten::(_fused_\w+|_nnz|sparse_dim|_coalesced?_?)$"
-"""Operators of an optimizer that is fused, and those that ask for the layout of sparse gradients, which no fused one takes."""
+_ALL_FUSED_OR_NONE = rf"^aten::_fused_|{LAYOUT_ASKED}"
+"""Operators of an optimizer that is fused, or that takes sparse gradients."""
 _MOST_WORKERS = 16
 """Where more would be needed, each sample has to take less work."""
 _LIGHT = ("dispatch", "tiny-operators", "python", "python-of-torch", "host-unknown")

@@ -39,6 +39,7 @@ from trace_analyzer.analyses.host import CALLS
 from trace_analyzer.catalog.event_names import (
     BLOCKING,
     FROM_HOST,
+    LAYOUT_ASKED,
     OF_DATALOADER,
     OPTIMIZER_STEP,
     TO_HOST,
@@ -164,7 +165,11 @@ def _idle_before(context: AdviceContext, members: pl.DataFrame) -> pl.DataFrame:
 
 
 def fused_optimizer(context: AdviceContext) -> Opportunity | None:
-    """Propose a fused optimizer: idle time before its launches, and its passes over memory."""
+    """Propose a fused optimizer: idle time before its launches, and its passes over memory; none takes sparse gradients."""
+    asked = context.host.those(pl.col("name").str.contains(LAYOUT_ASKED), "thread_id", "start_ns")
+    asked = asked.rename({"thread_id": "launch_thread", "start_ns": "launch_ns"})
+    if launched_within(context, asked, rf"^Optimizer\.step#{context.optimizer}")[1]:
+        return None
     waits = _optimizer_launches(context) if "overhead-bound" in context.regimes else None
     passes = _optimizer_passes(context) if "memory-bandwidth-bound" in context.regimes else None
     return combined(both) if (both := [one for one in (waits, passes) if one is not None]) else None

@@ -109,6 +109,8 @@ MARKS = ("span", "end", "start", "part", NAMED)
 """What an event may mark, as defined in the header of ``step_marks.toml``."""
 OPTIMIZER_STEP = r"^Optimizer\.step#(\w+)\.step"
 """Scope that PyTorch opens around an optimizer's step; the group is its class."""
+LAYOUT_ASKED = r"^aten::(_nnz|sparse_dim|_coalesced?_?)$"
+"""Operators with which an optimizer asks for the layout of sparse gradients, which no fused one takes."""
 PROFILER_STEP_NAME = r"^ProfilerStep#?\*?([0-9]{1,9})$"
 """Pattern of annotations from ``torch.profiler``'s ``step()``; the group is the step's number."""
 
