@@ -48,6 +48,19 @@ def test_each_instant_of_the_steady_steps_has_one_part() -> None:
     assert report.tables["cpu_time"].get_column("time_ns").sum() == 3 * 1_000_000, "parts add up to three steps"
 
 
+def test_a_silent_thread_waits_for_collectives_that_other_threads_carry_out() -> None:
+    """Of 500 us between two matmuls 300 are silent while gloo sends, of which 100 lie in an annotation, 30 in an operator."""
+    sending = annotation("gloo:all_reduce", 300, 300, tid=9)
+    matmuls = [op("aten::mm", 100, 100, **TYPED), op("aten::mm", 700, 100, **TYPED)]
+    silent = cpu_time(
+        *matmuls, annotation("DistributedDataParallel.forward", 250, 150), op("aten::copy_", 500, 30), sending
+    )
+    assert silent == {"matmul": 200, "communication": 270, "host-unknown": 200, "pointwise": 30}
+    assert cpu_time(*matmuls, sending) == {"matmul": 200, "communication": 300, "host-unknown": 200}
+    busy = cpu_time(op("aten::mm", 100, 700, **TYPED), op("aten::mm", 900, 100, **TYPED), sending)
+    assert busy == {"matmul": 800, "host-unknown": 100}, "what is hidden costs nothing"
+
+
 def test_the_verdict_says_where_the_time_goes_and_what_to_change() -> None:
     report = run()
     assert (report.verdict.status, report.verdict.regime) == ("cpu-run", None)
@@ -114,7 +127,7 @@ def test_a_compiler_s_python_and_operators_are_compilation_which_the_window_leav
     assert cpu_time(first) == {"compilation": 400, "matmul": 90}
     whole, steady = (analysed(first, more, devices=[]).verdict.headline for more in ([], steps))
     assert "leaves out" not in whole
-    assert "The window leaves out 97 % of its time: 9.09 ms of 9.39 ms (compilation)." in steady
+    assert "The window leaves out 97 % of the thread's time: 9.09 ms of 9.39 ms (compilation)." in steady
 
 
 @pytest.mark.parametrize(

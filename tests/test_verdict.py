@@ -563,7 +563,7 @@ def share_of_roof(bound: str, roof: float, below: float = 0.0, known_ns: int = 8
 def test_a_bound_says_how_near_to_its_roof_its_kernels_come() -> None:
     judged = verdict_of(bounds=(share_of_roof("compute", 0.6, 0.3), share_of_roof("memory", 0.2, 0.9)))
     assert judged.headline.endswith("they reach 60 % of their roof, 30 % of their time below half of it).")
-    assert "spends its time in matmuls and convolutions (" in judged.headline
+    assert "spends its time in matmuls, convolutions and attention (" in judged.headline
     evidence = facts(judged)
     assert (evidence["roof_ratio"], evidence["below_half_roof_ratio"]) == (0.6, 0.3)
 

@@ -140,7 +140,7 @@ def part(
 REGIMES: Mapping[str, Regime] = by_key(
     Regime("overhead-bound", "Overhead-bound", "The device waits for the CPU, or for work too small to fill it.", "overhead", "python"),
     Regime("memory-bandwidth-bound", "Memory-bandwidth-bound", "Most time goes to moving data to and from device memory.", "memory-bound kernels", "memory", "kernels spend their time moving data, not computing"),
-    Regime("compute-bound", "Compute-bound", "Most time goes to arithmetic on the device.", "compute-bound kernels", "compute", "the GPU spends its time in matmuls and convolutions"),
+    Regime("compute-bound", "Compute-bound", "Most time goes to arithmetic on the device.", "compute-bound kernels", "compute", "the GPU spends its time in matmuls, convolutions and attention"),
     Regime("communication-bound", "Communication-bound", "The device waits for other devices, or for copies.", "communication", "communication"),
 )  # fmt: skip
 """Limits of a window."""

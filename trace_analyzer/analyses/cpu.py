@@ -12,7 +12,7 @@ from trace_analyzer.analyses.steps import HostSteps
 from trace_analyzer.analyses.work import MATMUL_FORMULAS, Record, call_work
 from trace_analyzer.catalog.event_names import INDUCTOR_FILE, built_in_call, serving_steps
 from trace_analyzer.catalog.kernels import kernel_buckets
-from trace_analyzer.frames.intervals import clip, innermost
+from trace_analyzer.frames.intervals import clip, innermost, split_by
 from trace_analyzer.frames.lookups import lookup, scatter
 from trace_analyzer.sections import Section, Shown
 from trace_analyzer.vocabulary import NAMED_WORK
@@ -50,6 +50,8 @@ _CALLING = (
 """Files of PyTorch, and those that it writes, whose Python surrounds calls of modules, operators and compiled code."""
 _ENGINE = r"^<built-in method run_backward of |^autograd::engine::evaluate_function: "
 """Autograd's engine in C++, which calls backward operators."""
+_MESSAGE = r"^(gloo|mpi|ucc):"
+"""Annotations of collectives on the CPU, on threads of their libraries (torch/csrc/distributed/c10d)."""
 _NOT_COMPILED = r"^aten::(_sparse_\w*mm|gru|rnn_(tanh|relu))$"
 """Products of sparse matrices, which neither autocast nor Inductor handles, and recurrent layers that Dynamo leaves as they are."""
 _TABLE_GRADIENT = r"^aten::_?embedding(_bag)?_dense_backward$"
@@ -107,6 +109,8 @@ def cpu_run(
     )
     recorded = clip(innermost(own, ["thread_id"], "event_id"), whole, ["thread_id"])
     pieces = _classified(recorded, context, is_operator, operator_inputs).with_columns(recorded.get_column("thread_id"))
+    messages = context.host.each((pl.col("kind") == "annotation") & pl.col("name").str.contains(_MESSAGE))
+    pieces = _with_messages(pieces, events.filter(messages), whole, context)
     called = clip(pieces, spans, ["thread_id"])
     known = called.filter(pl.col("flop").is_not_null()).unique("event_id")
     rest = pl.concat([pieces.select("part", ns=_LENGTH), called.select("part", ns=-_LENGTH)])
@@ -126,6 +130,28 @@ def cpu_run(
 
 
 _LENGTH = pl.col("end_ns") - pl.col("start_ns")
+
+
+def _with_messages(pieces: pl.DataFrame, messages: pl.DataFrame, whole: pl.DataFrame, context: Context) -> pl.DataFrame:
+    """Return the pieces, with those added or renamed in which the thread shows nothing, and a collective is in progress.
+
+    Libraries on the CPU send from threads of their own, for which the main thread waits.
+    """
+    track, columns = ["thread_id"], ["start_ns", "end_ns", "thread_id"]
+    thread = pl.lit(whole.item(0, "thread_id"), whole.schema["thread_id"]).alias("thread_id")
+    sent = messages.select("start_ns", thread, end_ns=pl.col("start_ns") + pl.col("duration_ns"), message="event_id")
+    waits = clip(innermost(sent, track, "message"), whole, track)
+    known = pieces.sort("start_ns")
+    cut = split_by(known.filter(pl.col("part") == UNRECORDED), waits, track, ["message"])
+    silent = split_by(waits, known.select(*columns, "event_id"), track, ["event_id"]).filter(
+        pl.col("event_id").is_null()
+    )
+    waited = pl.concat([cut.drop_nulls("message").select(*columns, "message"), silent.select(*columns, "message")])
+    added = waited.rename({"message": "event_id"}).with_columns(
+        context.names(waited.get_column("message")).cast(pl.String).alias("name"), pl.lit("communication").alias("part")
+    )
+    rest = [known.filter(pl.col("part") != UNRECORDED), cut.filter(pl.col("message").is_null()).drop("message")]
+    return pl.concat([*rest, added], how="diagonal_relaxed").sort("start_ns")
 
 
 def _total(spans: pl.DataFrame) -> int:

@@ -208,13 +208,13 @@ class Alignment:
                 clocks[summary.rank] = RankClock(zero, drift, summary.base_ns)
         return clocks
 
-    def notes(self) -> list[str]:
+    def notes(self, *, has_devices: bool) -> list[str]:
         """Write which clocks no collective ties to others, and that ends of collectives lie apart within a host."""
         apart, notes = [clock.host for clock in self.clocks if clock.offset_ns is None], []
         if apart and len(self.clocks) > 1:
             more = " and others" if len(apart) > 4 else ""
             notes.append(f"no collective ties the clock of {', '.join(apart[:4])}{more} to the others'")
-        if self.residual_ns is not None and self.residual_ns > _SHARED_NS:
+        if has_devices and self.residual_ns is not None and self.residual_ns > _SHARED_NS:
             notes.append(
                 f"collectives end {duration(self.residual_ns)} apart on their ranks, which clocks do not explain: devices seem"
                 " to be shared with other programs, and to work in turns (time-slicing); waits may be these turns"

@@ -212,7 +212,7 @@ def why(rank: int, peers: Sequence[int], profile_of: ProfileOf) -> str:
         return "no rank does the same work in time, so its cause is not known"
     others = [profile for peer in peers if (profile := profile_of(peer)) is not None]
     if own is None or not others:
-        return "its work was not recorded, so its cause is not known"
+        return "no device's work was recorded, so its cause is not known"
     return reason(decomposition.compare_profiles(sides.merged(f"{len(others)} peers", others), own))
 
 

@@ -198,7 +198,7 @@ def _main_thread_sentence(run: CpuRun, cpu_time: pl.DataFrame) -> str:
     if left_ns <= t.LEFT_OUT_RATIO * whole_ns:
         return sentence
     of_what = f"{duration(left_ns)} of {duration(whole_ns)} ({phrase(list(run.rest_ns)[-1])})"
-    return f"{sentence} The window leaves out {percent(left_ns / whole_ns)} of its time: {of_what}."
+    return f"{sentence} The window leaves out {percent(left_ns / whole_ns)} of the thread's time: {of_what}."
 
 
 _WORTH_NAMING = 0.05

@@ -291,7 +291,7 @@ def _without(parts_ns: Mapping[str, int], taken_ns: Mapping[str, int]) -> dict[s
 
 _BOUNDS: dict[Regime, str] = {"compute-bound": "compute", "memory-bandwidth-bound": "memory"}
 _FAR_BELOW: dict[Regime, str] = {
-    "compute-bound": "the GPU spends its time in matmuls and convolutions, which reach little of its peak",
+    "compute-bound": "the GPU spends its time in matmuls, convolutions and attention, which reach little of its peak",
     "memory-bandwidth-bound": "kernels spend their time moving data, far more slowly than the memory could",
 }
 _FEW_TILES = "the kernels have too few tiles to fill the GPU, which costs them more time than their roof does"
