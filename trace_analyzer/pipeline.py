@@ -10,6 +10,7 @@ from typing import Unpack
 import polars as pl
 
 from trace_analyzer import advice, checks, errors, findings, plugins, report_notes, report_parts, verdict, windows
+from trace_analyzer.allocator import Memory
 from trace_analyzer.analyses import device_models, registry, steps
 from trace_analyzer.analysis import Analysis, Declaration, LazyTables, TableGraph, Value
 from trace_analyzer.ingest import Progress, Source, Trace, load
@@ -17,6 +18,10 @@ from trace_analyzer.ingest.trace import Capture, CaptureFiles, GraphAnnotations,
 from trace_analyzer.installation import tool_version, why_slow
 from trace_analyzer.options import Choices, Options, takes_options_of
 from trace_analyzer.registry import ADDED_ANALYSES, ANALYSES
+from trace_analyzer.replay.changes import Change
+from trace_analyzer.replay.estimates import DeviceReplay
+from trace_analyzer.replay.prediction import Replay
+from trace_analyzer.replay.whatif import WhatIf, whatif
 from trace_analyzer.report import (
     SCHEMA_VERSION,
     Advice,
@@ -47,11 +52,16 @@ def analyze(source: Source, *, progress: Progress | None = None, **options: Unpa
     when the source is no readable trace and ``UsageError`` for a device, step or GPU that does not exist, or a measured
     step time where the trace has no steps.
     """
-    if (reason := why_slow()) is not None:
-        warnings.warn(reason, RuntimeWarning, stacklevel=3)
     chosen = Options(**options)
-    trace = load(source, max_bytes=chosen.max_bytes, export=chosen.export, progress=progress)
+    trace = loaded(source, chosen, progress)
     return report_of(trace, chosen, progress, capture=captured(chosen, trace.rank, progress))
+
+
+def loaded(source: Source, options: Options, progress: Progress | None = None) -> Trace:
+    """Read a trace; warn where this copy of the package is not compiled."""
+    if (reason := why_slow()) is not None:
+        warnings.warn(reason, RuntimeWarning, stacklevel=4)
+    return load(source, max_bytes=options.max_bytes, export=options.export, progress=progress)
 
 
 def captured(options: Options, rank: int | None, progress: Progress | None = None) -> Capture | None:
@@ -83,11 +93,25 @@ def figures(
     )  # fmt: skip
 
 
+def replayable(
+    trace_info: TraceInfo,
+    checks: tuple[Check, ...],
+    verdict: Verdict,
+    device_reports: Mapping[int, DeviceReport],
+    device_replay: DeviceReplay,
+) -> tuple[Report, Replay | None]:
+    """Return what `whatif` reads of a report, and the replay of its judged device."""
+    devices = tuple(device_reports.values())
+    report = Report(SCHEMA_VERSION, tool_version(), trace_info, checks, (), verdict, devices, (), (), (), (), tables={})
+    return report, device_replay.replay
+
+
 # Values that follow from the analyses, in order: checks, mask, verdict and window, advice, report.
 _VALUES = (
     *windows.VALUES, *checks.VALUES, *findings.VALUES, *verdict.VALUES, *advice.VALUES,
     *report_parts.VALUES, *report_notes.VALUES,
     Value("figures", figures),
+    Value("replayable", replayable),
 )  # fmt: skip
 _NODES = tuple(checks.masked((*ANALYSES, *_VALUES)))  # of most traces: each finds its sources once
 
@@ -105,11 +129,10 @@ def report_of(
     modules of replayed kernels.
     """
     tell = progress or (lambda stage, fraction: None)
-    threads = PREFETCHING_THREADS if trace.event_count > SMALL_EVENTS else 0
 
     def made() -> Report:
         graph = graph_of(trace, options or Options(), analyses, capture)
-        with graph.prefetching(["figures"], threads) as take_part:
+        with graph.prefetching(["figures"], _threads(trace)) as take_part:
             for stage, value in STAGES.items():
                 tell(stage, None)
                 take_part(value)
@@ -126,6 +149,32 @@ def report_of(
         return replace(report, notes=notes, tables=tables, declared=tuple(_declared(analyses)))
 
     return within_query(made)
+
+
+def whatif_of(
+    trace: Trace,
+    changes: tuple[Change, ...],
+    options: Options | None = None,
+    progress: Progress | None = None,
+    snapshot: Memory | None = None,
+) -> WhatIf:
+    """Return `whatif` of a loaded trace. Of its report, only what that reads is made, and its replay once."""
+    tell = progress or (lambda stage, fraction: None)
+
+    def made() -> WhatIf:
+        graph = graph_of(trace, options or Options(), kept=["replayable"])
+        tell("judging", None)
+        with graph.prefetching(["replayable"], _threads(trace)) as take_part:
+            take_part(None)
+            report, replay = graph.take("replayable")
+        tell("replaying", None)
+        return whatif(replace(report, tables=public_tables(graph)), changes, snapshot=snapshot, replay=replay)
+
+    return within_query(made)
+
+
+def _threads(trace: Trace) -> int:
+    return PREFETCHING_THREADS if trace.event_count > SMALL_EVENTS else 0
 
 
 def graph_of(

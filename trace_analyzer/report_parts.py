@@ -304,8 +304,6 @@ def trace_info(
 ) -> TraceInfo:
     """Return facts about the file, its devices and what was recorded."""
     # Devices of merged ranks are named after their process: "[TP00] 0", "80/0".
-    # Profilers of ROCm number devices otherwise than the header does: devices of one name have one size.
-    sizes = {entry.name: entry.memory_bytes for entry in trace.header.devices if entry.memory_bytes}
     worked = set(trace.devices.get_column("label").str.extract("([^ /]*)$"))
     return TraceInfo(
         path=trace.path,
@@ -320,7 +318,7 @@ def trace_info(
                 device_id(label),
                 name,
                 model.name if (model := device_models.get(code)) and not model.assumed else None,
-                sizes.get(name),
+                trace.header.memory_bytes(name),
             )
             for code, label, name in reported_devices.iter_rows()
         ),

@@ -10,7 +10,7 @@ from trace_analyzer import errors, pipeline
 from trace_analyzer.allocator.answer import memory as recorded_memory
 from trace_analyzer.capture.facts import FinishedProfile, export, settings
 from trace_analyzer.ingest.source import Source
-from trace_analyzer.options import number_in, takes_options_of
+from trace_analyzer.options import Options, number_in, takes_options_of
 from trace_analyzer.replay import whatif as replayed
 from trace_analyzer.report import Report
 
@@ -40,9 +40,12 @@ def whatif(
     Raises ``InputError`` for input that is no readable trace, ``UsageError`` for invalid changes.
     """
     asked = replayed.changes_of(**changes)
-    if not isinstance(source, Report):
-        read = analyze_profile if hasattr(source, "export_chrome_trace") else pipeline.analyze
-        source = read(source, device=device)
+    snapshot = None if memory is None else recorded_memory(memory)
+    if hasattr(source, "export_chrome_trace"):
+        source = analyze_profile(source, device=device)
+    elif not isinstance(source, Report):
+        options = Options(device=device)
+        return pipeline.whatif_of(pipeline.loaded(source, options), asked, options, snapshot=snapshot)
     elif device is not None and number_in(device) != source.verdict.device:
         raise errors.UsageError("a report is of one device; analyse the trace again for another")
-    return replayed.whatif(source, asked, snapshot=None if memory is None else recorded_memory(memory))
+    return replayed.whatif(source, asked, snapshot=snapshot)

@@ -132,8 +132,9 @@ def whatif(
     """
     results.check(trace)
     tuning.limit_threads(trace)
+    from trace_analyzer import ingest, pipeline
     from trace_analyzer.replay.kernel_changes import target_key
-    from trace_analyzer.replay.whatif import changes_of, whatif as estimated
+    from trace_analyzer.replay.whatif import changes_of
 
     for name in CHANGE_PARTS:
         if (part := changes.pop(f"{name}_only")) and changes[name]:
@@ -147,8 +148,7 @@ def whatif(
     if memory is not None and (changes["batch"] is None or memory == "-"):
         raise click.UsageError("--memory names a file, and says whether the batch of --batch fits")
     with outputs.Progress() as progress:
-        report = read_report(trace, chosen, progress)
-        progress("replaying")
+        loaded = ingest.load(trace, max_bytes=chosen.max_bytes, export=chosen.export, progress=progress)
         snapshot = None
         if memory is not None:
             from trace_analyzer.allocator.answer import memory as recorded
@@ -156,7 +156,7 @@ def whatif(
             snapshot = recorded(memory, max_bytes=chosen.max_bytes)
             if not snapshot.devices:
                 raise click.UsageError(f"--memory {memory}: records no memory of a device")
-        result, shown = results.redacted(estimated(report, asked, snapshot=snapshot), (trace,))
+        result, shown = results.redacted(pipeline.whatif_of(loaded, asked, chosen, progress, snapshot), (trace,))
     results.deliver(result)
     results.deliver_page(result, "plot", shown)
     return REFUSED if results.is_refusal(result, "no estimate", shown) else 0

@@ -59,6 +59,10 @@ class Header:
     profiler: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
 
+    def memory_bytes(self, name: str | None) -> int | None:
+        """Return the memory of devices of this name: profilers of ROCm number devices otherwise than the header does."""
+        return {each.name: each.memory_bytes for each in self.devices if each.memory_bytes}.get(name)
+
 
 @dataclass(frozen=True)
 class Trace:

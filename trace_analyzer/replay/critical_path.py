@@ -5,7 +5,7 @@ A resource limits a program where making it faster helps, which is not always th
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -96,21 +96,16 @@ CRITICAL_PATH_SECTION = Section(
 )  # fmt: skip
 
 
-class ReplayedPath(NamedTuple):
-    """The critical path of the unchanged replay (`path_of`), and its parts."""
-
-    path: pl.DataFrame
-    parts: tuple[PathPart, ...]
+def replayed_path(device_replay: DeviceReplay) -> pl.DataFrame | None:
+    """Return the critical path of the unchanged replay (`path_of`); None without a replay."""
+    return None if device_replay.replay is None else path_of(device_replay.replay)
 
 
-def replayed_path(device_replay: DeviceReplay) -> ReplayedPath | None:
-    """Return the critical path of the unchanged replay; None without a replay."""
-    replay = device_replay.replay
-    if replay is None:
-        return None
-    path = ReplayedPath(path_of(replay), path_parts(replay, rows=PATH_PARTS))
+def replayed_parts(device_replay: DeviceReplay) -> tuple[PathPart, ...] | None:
+    """Return the parts of that path; None without a replay."""
+    parts = None if device_replay.replay is None else path_parts(device_replay.replay, rows=PATH_PARTS)
     device_replay.trim()
-    return path
+    return parts
 
 
 def path_of(replay: Replay) -> pl.DataFrame:
@@ -118,7 +113,7 @@ def path_of(replay: Replay) -> pl.DataFrame:
 
     Times are those of the recording; thread edges are split by the innermost event.
     """
-    graph, path = replay.graph, replay.path(replay.identity)[::-1]
+    graph, path = replay.graph, replay.path_now[::-1]
     kind, ref = graph.kind[path], graph.ref[path]
     is_call = is_any(kind, (CALL, RETURN))
     event = graph.recorded.calls.event
@@ -185,12 +180,12 @@ def _innermost(edges: pl.DataFrame, segments: Segments) -> pl.DataFrame:
 
 
 def critical_path(
-    estimates: Estimates, replayed_path: ReplayedPath | None, activities: pl.DataFrame, context: Context
+    estimates: Estimates, replayed_path: pl.DataFrame | None, activities: pl.DataFrame, context: Context
 ) -> pl.DataFrame:
     """Return table `critical_path`: the path with the code of each piece, texts as categories; empty without estimates."""
     if estimates.now_ns is None or replayed_path is None:
         return CRITICAL_PATH.empty()
-    path = replayed_path.path.with_columns(pl.col("activity_id", "event_id").cast(pl.UInt32))
+    path = replayed_path.with_columns(pl.col("activity_id", "event_id").cast(pl.UInt32))
     launch = activities.get_column("launch_id")[path.get_column("activity_id")]
     path = path.with_columns(pl.coalesce("event_id", launch.alias("launch_id")).alias("event_id"))
     ids = path.get_column("event_id")
@@ -205,10 +200,10 @@ def critical_path(
 
 
 def critical_path_parts(
-    estimates: Estimates, replayed_path: ReplayedPath | None, stretches: pl.DataFrame
+    estimates: Estimates, replayed_parts: tuple[PathPart, ...] | None, stretches: pl.DataFrame
 ) -> pl.DataFrame:
     """Return table `critical_path_parts`, with the code that takes most of each part; empty without estimates."""
-    if estimates.now_ns is None or replayed_path is None:
+    if estimates.now_ns is None or replayed_parts is None:
         return CRITICAL_PATH_PARTS.empty()
     rows = [
         {
@@ -217,7 +212,7 @@ def critical_path_parts(
             "operator": part.operator, "module": part.module, "python_function": part.python_function,
             "start_ns": part.start_ns, "end_ns": part.end_ns,
         }
-        for part in located(replayed_path.parts, stretches)
+        for part in located(replayed_parts, stretches)
     ]  # fmt: skip
     return pl.DataFrame(rows, schema=CRITICAL_PATH_PARTS.schema)
 
@@ -245,7 +240,7 @@ def levers(device_replay: DeviceReplay, window_findings: Findings | None) -> Lev
     used = _resources(replay)
     present = [resource for resource in (_HOST, *_OF_BOUND.values()) if resource == _HOST or (used == resource).any()]
     saves = {resource: _saved_ns(replay, used, resource) for resource in present}
-    path = replay.path(replay.identity)
+    path = replay.path_now
     shares, on_path = _shares(parts_ns), _path_ratios(replay, path, used)
     rows = [Lever(one, shares.get(one, 0.0), on_path.get(one, 0.0), ns, ns / now) for one, ns in saves.items()]
     window, groups = sum(parts_ns.values()), groups_of(parts_ns)
@@ -334,7 +329,8 @@ def _shares(parts_ns: Mapping[str, int]) -> dict[str, float]:
 
 ANALYSES = (
     Value("levers", levers, cost=5),
-    Value("replayed_path", replayed_path, cost=3),
+    Value("replayed_path", replayed_path, cost=2),
+    Value("replayed_parts", replayed_parts, cost=2),
     Analysis(CRITICAL_PATH, critical_path),
     Analysis(
         CRITICAL_PATH_PARTS, critical_path_parts, takes={"stretches": "critical_path"}, json="critical_path",

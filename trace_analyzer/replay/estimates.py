@@ -9,6 +9,7 @@ import polars as pl
 
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.fixes import Fix
+from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.replay.changes import CHANGES, Change
 from trace_analyzer.replay.outcomes import Prediction
 from trace_analyzer.replay.prediction import Replay
@@ -73,6 +74,7 @@ class ReplaySources:
     sync_events: pl.DataFrame
     reported_devices: pl.DataFrame
     measured_step_ms: float | None
+    trace: Trace
 
     @property
     def tables(self) -> Mapping[str, pl.DataFrame]:
@@ -114,7 +116,8 @@ def device_replay(replay_sources: ReplaySources) -> DeviceReplay:
     if events > SMALL_EVENTS:
         return_freed_memory()
     measured_ns = sources.measured_step_ms and sources.measured_step_ms * NS_PER_MS
-    replay = Replay.of(sources, device, measured_ns)
+    name = sources.reported_devices.filter(device=device).item(0, "name")
+    replay = Replay.of(sources, device, measured_ns, sources.trace.header.memory_bytes(name))
     if (reason := refused_replayed(sources, replay, device, ())) is not None:
         return DeviceReplay(device, window, reason)
     return DeviceReplay(

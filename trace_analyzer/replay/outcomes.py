@@ -1,8 +1,9 @@
 """The results of passes over a replay's graph, with the constants and the neighbouring changes of their intervals."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated
+from functools import wraps
+from typing import Annotated, Any, TypeVar
 
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.recording import Ints
@@ -47,6 +48,22 @@ WORST: Mapping[str, Mapping[str, str]] = {
 """Options of changes for its upper end: waits for other streams, copies as fast as now, workers that never rest."""
 SPEEDUPS: Mapping[str, float] = {"1.11": 0.9, "1.33": 0.75, "2": 0.5, "4": 0.25, "inf": 0.0}
 """Speed-up factors and the remaining share of the time: 10, 25, 50, 75 and 100 % less."""
+
+T = TypeVar("T")
+
+
+def kept(method: Callable[[Any, tuple[Change, ...]], T]) -> Callable[[Any, tuple[Change, ...]], T]:
+    """Keep what a replay's method returns for changes: reports, what-if and intervals ask for the same ones."""
+
+    @wraps(method)
+    def result(replay: Any, changes: tuple[Change, ...]) -> T:
+        key = method.__name__, repr(changes)
+        if key not in replay.results:
+            replay.results[key] = method(replay, changes)
+        found: T = replay.results[key]
+        return found
+
+    return result
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from math import ceil, hypot, inf
+from typing import Any
 
 import numpy as np
 
@@ -41,6 +42,7 @@ from trace_analyzer.replay.outcomes import (
     Prediction,
     faster,
     fewer,
+    kept,
     least_half,
     only_removes,
     with_options,
@@ -83,7 +85,7 @@ class Replay:
         self.measure = measure or measure_of(graph.recorded)
         self.anchors = self.measure.anchors(graph)
         self._report = report
-        self._known_steps: dict[str, float] = {}
+        self.results: dict[tuple[str, str], Any] = {}
         self._measured_ns = measured_ns
         self._memory_bytes = memory_bytes
 
@@ -170,6 +172,7 @@ class Replay:
         weights = self.weights(changes)
         return weights, self.run(weights) if changes else self.identity
 
+    @kept
     def predict(self, changes: tuple[Change, ...]) -> Prediction:
         """Return the step under changes with its interval. Raises `NotApplicable`.
 
@@ -209,9 +212,9 @@ class Replay:
             slowed = self._at_worst(changes) if "prefetch" in names else 0.0
             high = min(high, max(now, slowed))
         ends = [low, step, high, *([now, self._if_shared(path, weights)] if is_open else [])]
-        kept = tuple(change for change in changes if not ch.of_links(change, self.scene))
-        if kept != changes:
-            ends += vars(self.predict(kept)).values()
+        others_alone = tuple(change for change in changes if not ch.of_links(change, self.scene))
+        if others_alone != changes:
+            ends += vars(self.predict(others_alone)).values()
         return Prediction(step, min(ends), max(ends))
 
     def _is_open(self, changes: tuple[Change, ...], then: float) -> bool:
@@ -239,7 +242,7 @@ class Replay:
         """
         if not only_removes(changes):
             return step
-        least = min([step, self.identity.step_ns, *(self._steps(fewer) for fewer in fewer(changes))])
+        least = min([step, self.identity.step_ns, *(self._step(fewer) for fewer in fewer(changes))])
         return max(least, self._floor_of(changes))
 
     def _floor_of(self, changes: tuple[Change, ...]) -> float:
@@ -248,12 +251,10 @@ class Replay:
         sides = {ch.side_of(change) for change in changes}
         return cpu_floor if sides == {"device"} else device_floor if sides == {"host"} else 0.0
 
-    def _steps(self, changes: tuple[Change, ...]) -> float:
-        """Return the step of one pass under changes, which is kept."""
-        key = repr(changes)
-        if key not in self._known_steps:
-            self._known_steps[key] = self.outcome(changes).step_ns
-        return self._known_steps[key]
+    @kept
+    def _step(self, changes: tuple[Change, ...]) -> float:
+        """Return the step of one pass under changes."""
+        return self.outcome(changes).step_ns
 
     def _effect_of_rest(self, weights: Weights, step: float) -> float:
         """Return how much unexplained time changes the saving, ns."""
@@ -263,7 +264,7 @@ class Replay:
 
     def _if_shared(self, path: Ints, weights: Weights) -> float:
         """Return the step if unexplained time changes as what is no collective on the path: peers do the same work."""
-        then, now = self.by_label(path, weights), self.by_label(self._path_now, self._measured)
+        then, now = self.by_label(path, weights), self.by_label(self.path_now, self._measured)
         own = np.ones(now.size, dtype=bool)
         own[[UNEXPLAINED, *self.known.activity_label[self.scene.collective]]] = False
         shared = weights.copy()
@@ -289,10 +290,10 @@ class Replay:
     @cached_property
     def host_on_path(self) -> float:
         """Return the share of CPU time on the critical path."""
-        return self._host_ratio(self._path_now, self.identity, self._measured)
+        return self._host_ratio(self.path_now, self.identity, self._measured)
 
     @cached_property
-    def _path_now(self) -> Ints:
+    def path_now(self) -> Ints:
         """Return the critical path without changes."""
         return self.path(self.identity)
 
@@ -310,7 +311,7 @@ class Replay:
         best = with_options(tuple(change.towards(ch.LOW) for change in changes), BEST)
         if best != changes:
             weights, outcome = self._replayed(best)
-        path, now = self._path_now, self.identity
+        path, now = self.path_now, self.identity
         at_least = 0.0 if self.scene.has_workers else (1 - MIN_HALF_WIDTH) * weights.at_least_ns
         if weights.removed[path].any():
             return outcome.step_ns, at_least
@@ -336,7 +337,7 @@ class Replay:
     def _end(self, changes: tuple[Change, ...], step: float) -> float:
         """Return the step, or that without changes where nothing is left of them."""
         try:
-            return self.outcome(changes).step_ns
+            return self._step(changes)
         except NothingToChange:
             return max(step, self.identity.step_ns)
 
@@ -355,7 +356,7 @@ class Replay:
         halved.parts = (weights.parts + without.parts) / 2
         worst = self.run(halved).step_ns
         if any(change.name in ("graphs", *best[len(BEST_CASES) :]) for change in changes):
-            worst = max(worst, (step + self.outcome(others).step_ns) / 2)
+            worst = max(worst, (step + self._step(others)) / 2)
         return min(worst, max(step, self.identity.step_ns))
 
     @cached_property
@@ -368,7 +369,7 @@ class Replay:
             return None
         try:
             loading_ns = self.weights((Change("prefetch", {"workers": 1}),)).at_least_ns
-            without_ns = self.outcome((Change("prefetch", {"workers": inf, "reach": "never"}),)).step_ns
+            without_ns = self._step((Change("prefetch", {"workers": inf, "reach": "never"}),))
         except NotApplicable:
             return None
         return max(1, ceil(loading_ns / without_ns)) if without_ns else None
@@ -390,8 +391,8 @@ class Replay:
     @cached_property
     def summary(self) -> Identity:
         """Return the figures of the replay without changes."""
-        unexplained = self._unexplained_ratio(self._path_now, self.identity, self._measured)
-        inferred = self._inferred_ratio(self._path_now, self.identity)
+        unexplained = self._unexplained_ratio(self.path_now, self.identity, self._measured)
+        inferred = self._inferred_ratio(self.path_now, self.identity)
         return Identity(self._unchanged.step_ns, self.identity_ratio, unexplained, inferred)
 
     @cached_property
@@ -457,7 +458,7 @@ class Replay:
     def parts(self, changes: tuple[Change, ...] = ()) -> tuple[Floats, Iterator[tuple[int, Mapping[str, float]]]]:
         """Return the ns of a step that each label has of the path, and labels, the largest first, with `_speedups`."""
         weights, outcome = self._replayed(changes)
-        label_ns = self.by_label(self.path(outcome), weights)
+        label_ns = self.by_label(self.path(outcome) if changes else self.path_now, weights)
         order = np.argsort(-label_ns, kind="stable")
         largest = (int(label) for label in order[label_ns[order] > 0])
         curves = ((label, self._speedups(weights, label, outcome)) for label in largest)

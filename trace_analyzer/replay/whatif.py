@@ -258,12 +258,17 @@ def _memory_bytes(report: Report) -> int | None:
 
 
 def whatif(
-    report: Report, changes: tuple[Change, ...] = (), *, path_rows: int = 8, snapshot: Memory | None = None
+    report: Report,
+    changes: tuple[Change, ...] = (),
+    *,
+    path_rows: int = 8,
+    snapshot: Memory | None = None,
+    replay: Replay | None = None,
 ) -> WhatIf:
     """Return the effect of the changes, or of each standard change, on the judged device of an analysed trace.
 
-    ``snapshot`` is the allocator's record of the same program, for the memory that another batch takes. Raises
-    ``UsageError`` where a change names something that the trace lacks.
+    ``snapshot`` is the allocator's record of the same program, for the memory that another batch takes; ``replay`` is the
+    report's own. Raises ``UsageError`` where a change names something that the trace lacks.
     """
     index = report.verdict.device
     devices = report.tables["devices"].filter(pl.col("label") == str(index))
@@ -273,7 +278,7 @@ def whatif(
     device = devices.item(0, "device")
     if report.tables["activities"].filter(pl.col("device") == device).is_empty():
         return WhatIf("refused", _NO_DEVICE, index, 0, None, changes)
-    replay = Replay.of(report, device, _measured_ns(report), _memory_bytes(report))
+    replay = replay or Replay.of(report, device, _measured_ns(report), _memory_bytes(report))
     changes = replay.settled(changes)
     steps = int(replay.graph.recorded.steps.steady.sum())
     refused = WhatIf(
