@@ -85,9 +85,9 @@ def test_sums_over_the_whole_trace_say_so_beside_their_title() -> None:
     assert "Top kernels and copies  of the whole trace" in report(BASE).summary(verbose=True)
 
 
-def test_copies_alone_are_named_copies() -> None:
-    only = Evidence("communication_ratio", 0.1, "ratio", "share of the window that counts as copy-bound")
-    assert (evidence_label(only), evidence_label(replace(only, why="share"))) == ("copies", "communication")
+def test_labels_of_facts_have_no_unit() -> None:
+    only = Evidence("memory-bandwidth_ratio", 0.1, "ratio", "share of the window that counts as memory-bandwidth-bound")
+    assert evidence_label(only) == "memory bandwidth"
     assert evidence_label(replace(only, metric="launch_lead_p50_ns")) == "launch lead p50"
 
 

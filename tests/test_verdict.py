@@ -31,7 +31,7 @@ from trace_analyzer.report import (
 from trace_analyzer.units import percent
 from trace_analyzer.verdict import Levers, StepVerdict, groups_of, judge, shares, step_verdict, verdict, without_regime
 from trace_analyzer.verdict.decide import COUNTED_NOWHERE
-from trace_analyzer.verdict.judge import MOST_WORLDS, confidence_ratio, doubts_of
+from trace_analyzer.verdict.judge import MOST_WORLDS, confidence_ratio, debiased, doubts_of
 from trace_analyzer.vocabulary import HOST_CAUSES, IDLE_CAUSES, NOT_OWN, PARTS, regime_noun
 
 OVERHEAD, MEMORY, COMPUTE = "overhead-bound", "memory-bandwidth-bound", "compute-bound"
@@ -355,6 +355,35 @@ def test_a_doubt_is_named_where_the_regime_would_be_surer_without_it() -> None:
     assert not any("unknown bound" in why for why in verdict_of(parts_ns=parts_of(compute=70, other=30)).confidence_why)
 
 
+@pytest.mark.parametrize(
+    ("one", "two", "open_part", "ratio"),
+    [
+        # 40 and 0, 7.5, 15, 22.5 or 30 against 30 and the rest: only 40 against 60 is neither larger nor in balance.
+        *(("compute", "memory", part, 0.8) for part in ("other", "unrecorded-work")),
+        *(("python", "communication", part, 0.8) for part in ("unlinked", "unexplained", "untraced", "withheld")),
+        # A sixth world has nothing of it.
+        ("compute", "memory", "earlier-work", 5 / 6),
+    ],
+)
+def test_time_of_which_little_is_known_may_be_either_of_two(one: str, two: str, open_part: str, ratio: float) -> None:
+    own = findings(parts_ns=parts_of(**{one: 40, two: 30, open_part: 30}))
+    doubts = tuple(doubts_of(own, judge(own.parts_ns)))
+    assert ("30 % of the window" in doubts[0].words, len(doubts)) == (True, 1)
+    assert confidence_ratio(judge(own.parts_ns), doubts) == pytest.approx(ratio)
+
+
+def test_a_doubt_of_kernels_that_overlap_moves_their_time_in_the_window() -> None:
+    """Kernels of 120 fill 60 of the window, with 20 of memory: of 0, 15, 30, 45 and 60 less, two leave it the larger."""
+    own = findings(parts_ns=parts_of(compute=60, memory=20), bounds=(named(120, 120),))
+    judgement = judge(own.parts_ns)
+    assert confidence_ratio(judgement, tuple(doubts_of(own, judgement))) == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(("part", "ns", "confidence"), [("unrecorded-work", 5, "high"), ("unrecorded-work", 6, "medium"), ("time-slice", 1, "medium")])  # fmt: skip
+def test_work_of_which_the_trace_knows_nothing_takes_high_confidence(part: str, ns: int, confidence: str) -> None:
+    assert verdict_of(parts_ns=parts_of(**{"compute": 100 - ns, part: ns})).confidence == confidence
+
+
 # The regime by what helps: levers of the replay
 
 
@@ -412,6 +441,33 @@ def test_what_saves_has_the_cause_and_what_hides_it_is_in_balance(
     assert (judged.regime, judged.runner_up, judged.cause) == (OVERHEAD, runner_up, cause)
 
 
+@pytest.mark.parametrize(("best", "rest", "cause"), [("copies", "communication", "copies"), ("communication", "copies", "collectives")])  # fmt: skip
+def test_of_copies_and_collectives_those_that_save_are_the_cause_though_the_others_take_longer(
+    best: Any, rest: Any, cause: str
+) -> None:
+    rows = (Lever(best, 0.25, 0.3, 25.0, 0.25), Lever(rest, 0.35, 0.1, 5.0, 0.05))
+    times = {"copies": 25, "communication": 35} if best == "copies" else {"copies": 35, "communication": 25}
+    parts = parts_of(compute=40, copy=times["copies"], communication=times["communication"])
+    judged = judge(parts, levers=levers(compute_bound=0.0)._replace(rows=rows))
+    assert (judged.regime, judged.cause) == (COMMUNICATION, cause)
+
+
+def test_of_waits_the_longer_is_the_cause_and_gaps_are_where_nothing_else_is() -> None:
+    rows = (Lever("host", 0.4, 0.4, 40.0, 0.4),)
+    known = levers(compute_bound=0.0)._replace(rows=rows, host=(Lever("waits", 0.4, 0.4, 40.0, 0.4),))
+    waits = parts_of(**{"compute": 60, "synchronization": 10, "blocking-copy": 30})
+    assert judge(waits, levers=known).cause == "blocking-copy"
+    assert judge(parts_of(**{"compute": 60, "device-gap": 40}), levers=known).cause == "small-kernels"
+
+
+def test_a_fast_device_has_no_doubt_of_the_host_that_it_does_not_wait_for() -> None:
+    """Of 30 % idle time, all unrecorded and lengthened by recording, a faster host saves nothing: compute saves 10 %."""
+    rows = (Lever("compute", 0.7, 0.9, 10.0, 0.1), Lever("host", 0.3, 0.0, 0.0, 0.0))
+    by_replay = levers(compute_bound=0.1 / 0.7, overhead_bound=0.0)._replace(rows=rows)
+    judged = verdict(findings(parts_ns=parts_of(**{"compute": 70, "host-unknown": 30})), by_replay)
+    assert (judged.regime, judged.confidence) == (COMPUTE, "high")
+
+
 @pytest.mark.parametrize("foreign", ["earlier-work", "time-slice"])
 def test_time_that_is_not_the_programs_own_is_no_part_of_the_window_of_which_waiting_takes_a_quarter(
     foreign: str,
@@ -464,6 +520,8 @@ def test_a_cause_that_another_kind_of_work_would_save_more_than_says_why_it_is_n
     ("saves", "parts", "measured", "confidence"),
     [
         (0.21, {"dispatch": 20}, False, "medium"), (0.23, {"dispatch": 20}, False, "high"), (0.21, {"dispatch": 20}, True, "high"),
+        # Recording rarely takes more than a fifth.
+        (0.30, {"dispatch": 40}, False, "high"),
         # A faster host hides the latency of its launches; waits are as long without recording.
         (0.15, {"python": 9, "launch-latency": 5}, False, "medium"), (0.15, {"dispatch": 9, "synchronization": 6}, False, "high"),
     ],
@@ -498,6 +556,8 @@ def test_the_headline_says_what_most_of_late_launches_is(part: str, words: str) 
     parts = parts_of(**{"compute": 20, "launch-latency": 20, part: 60})
     judged = verdict(findings(parts_ns=parts), levers())
     assert (judged.cause, words in judged.headline) == ("launch", True)
+    half = verdict(findings(parts_ns=parts_of(compute=20, python=40, dispatch=40)), levers())
+    assert "the CPU cannot launch work fast enough" in half.headline
 
 
 def test_a_regime_with_more_time_says_what_a_step_would_be_without_it() -> None:
@@ -522,6 +582,17 @@ def test_a_measured_step_decides_the_verdict_on_the_program_without_the_profiler
     assert "67 % of the steady steps" in judged.headline
     assert judged.debiased is not None
     assert (judged.debiased.regime, judged.debiased.survives) == (COMPUTE, False)
+    without = levers(overhead_bound=0.0)  # of the program without the profiler, which say nothing of the traced one
+    assert debiased(LAUNCHING, measured, 0, without).survives is False
+    step = findings(parts_ns=LAUNCHING, recording=measured)
+    assert step_verdict(StepFindings(step, 0, 1, 100, 10**7), without).regime == OVERHEAD
+
+
+def test_what_the_cpu_does_not_explain_of_a_measured_step_is_said_and_peers_are_where_there_are_any() -> None:
+    measured = recording(50)._replace(method="measured", measured_step_ns=30, step_ns=100, rest_ns=20)
+    alone, among = (verdict_of(parts_ns=LAUNCHING, recording=measured._replace(peers_ns=ns)).debiased for ns in (0, 5))
+    assert alone.why.endswith("20 % of the steps is more than the CPU's idle time explains")
+    assert "of which 25 % may be waiting for peers" in among.why
 
 
 @pytest.mark.parametrize(
@@ -545,6 +616,7 @@ def test_a_dependency_that_was_recorded_is_no_doubt() -> None:
 def test_names_alone_are_not_enough_for_high_confidence(known: float | None) -> None:
     assert verdict_of(shapes_ratio=known).confidence == "medium"
     assert verdict_of(shapes_ratio=known, matmul_ratio=0.2).confidence == "high"
+    assert verdict_of(shapes_ratio=0.5, work_ratio=known).confidence == "medium", "of other kernels, too"
 
 
 @pytest.mark.parametrize(("known", "confidence"), [(0.1, "high"), (0.09, "medium"), (None, "medium")])
@@ -566,6 +638,18 @@ def test_a_bound_says_how_near_to_its_roof_its_kernels_come() -> None:
     assert "spends its time in matmuls, convolutions and attention (" in judged.headline
     evidence = facts(judged)
     assert (evidence["roof_ratio"], evidence["below_half_roof_ratio"]) == (0.6, 0.3)
+    all_near = verdict_of(bounds=(share_of_roof("compute", 0.6),))
+    assert all_near.headline.endswith("they reach 60 % of their roof).")
+    named_only = verdict_of(bounds=(share_of_roof("compute", 0.6),), shapes_ratio=None)
+    assert named_only.headline.endswith("by kernel names, since little of their work is known).")
+    second = verdict_of(parts_ns=parts_of(python=50, memory=45), bounds=(share_of_roof("memory", 0.2),))
+    assert (second.runner_up, facts(second)["roof_ratio"]) == (MEMORY, 0.2)
+
+
+def test_kernels_beyond_their_roof_are_no_doubt_of_others() -> None:
+    beyond = replace(share_of_roof("compute", 0.5), roof_ratio=None)
+    for parts, confidence in ((parts_of(compute=80, memory=20), "medium"), (parts_of(compute=20, memory=80), "high")):
+        assert verdict_of(parts_ns=parts, bounds=(beyond,)).confidence == confidence
 
 
 def test_kernels_far_below_their_roof_are_not_called_limited_by_it() -> None:
@@ -576,6 +660,8 @@ def test_kernels_far_below_their_roof_are_not_called_limited_by_it() -> None:
     assert "far more slowly than the memory could" in memory.headline
     few = verdict_of(bounds=(replace(share_of_roof("compute", 0.036, 1.0), few_tiles_ns=51),))
     assert "too few tiles to fill the GPU" in few.headline
+    half = verdict_of(bounds=(replace(share_of_roof("compute", 0.036, 1.0), few_tiles_ns=50),))
+    assert "which reach little of its peak" in half.headline
     assert not any("something else" in why for why in few.confidence_why), "the headline knows what limits them"
 
 
@@ -890,6 +976,9 @@ def test_copies_are_no_communication() -> None:
     )
     assert phrasing.verdict_label(copying) == "Copy-bound"
     assert phrasing.headline(copying).startswith("Copies between host and device run")
+    assert {"copies_ratio"} == {fact.metric for fact in copying.evidence if "copy-bound" in fact.why}
+    both = verdict_of(parts_ns=parts_of(copy=40, communication=20, compute=40))
+    assert {"communication_ratio"} == {fact.metric for fact in both.evidence if "communication-bound" in fact.why}
     close = verdict_of(parts_ns=parts_of(copy=45, python=55))
     assert "in balance with" in close.headline
 

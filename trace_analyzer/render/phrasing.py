@@ -91,14 +91,9 @@ _SEVERITIES = ("error", "warning", "info")
 
 
 def evidence_label(fact: Evidence) -> str:
-    """Return the label of a fact without the unit, which its value shows.
-
-    If only copies count as communication, it is their label.
-    """
-    limit = vocabulary.CAUSES["copies"].limit.lower()
-    metric = "copies" if fact.metric == "communication_ratio" and fact.why.endswith(limit) else fact.metric
-    end = next((end for end in ("_ns", "_bytes", "_ratio") if metric.endswith(end)), "")
-    return metric.removesuffix(end).replace("_", " ").replace("-", " ").replace("flop", "FLOP")
+    """Return the label of a fact without the unit, which its value shows."""
+    end = next((end for end in ("_ns", "_bytes", "_ratio") if fact.metric.endswith(end)), "")
+    return fact.metric.removesuffix(end).replace("_", " ").replace("-", " ").replace("flop", "FLOP")
 
 
 def evidence_value(fact: Evidence) -> str:

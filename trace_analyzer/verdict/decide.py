@@ -325,14 +325,10 @@ def _evidence(findings: Findings, judgement: Judgement, window: int) -> list[Evi
     evidence = _busy_evidence(findings, window)
     ahead = findings.device.report.run_ahead
     evidence += [
-        Evidence(
-            f"{regime.removesuffix('-bound')}_ratio",
-            ns / window,
-            "ratio",
-            f"share of the window that counts as {_counts_as(regime, findings.parts_ns)}",
-        )
+        Evidence(f"{what}_ratio", ns / window, "ratio", f"share of the window that counts as {limit}")
         for regime, ns in sorted(judgement.groups_ns.items(), key=lambda item: -item[1])
         if ns
+        for what, limit in [_counts_as(regime, findings.parts_ns)]
     ]
     evidence += roof_evidence(findings, judgement)
     if ahead.state is not None:
@@ -369,11 +365,11 @@ def _evidence(findings: Findings, judgement: Judgement, window: int) -> list[Evi
     return evidence + _trust_evidence(findings)
 
 
-def _counts_as(regime: Regime, parts_ns: Mapping[str, int]) -> str:
-    """Name the regime that time counts towards; communication with copies as its only cause is called by its cause."""
-    causes = [cause for cause, ns in cause_sums(regime, parts_ns).items() if ns]
-    only = causes[0] if len(causes) == 1 else None
-    return limit_label(regime, only).lower() if only is not None and CAUSES[only].limit else regime
+def _counts_as(regime: Regime, parts_ns: Mapping[str, int]) -> tuple[str, str]:
+    """Name time and the regime that it counts towards; communication with copies as its only cause is called by its cause."""
+    only, *others = [*cause_sums(regime, parts_ns)] or [""]
+    limit = CAUSES[only].limit if only and not others else ""
+    return (only, limit.lower()) if limit else (regime.removesuffix("-bound"), regime)
 
 
 def confidence_of(findings: Findings, judgement: Judgement, doubts: Sequence[Doubt]) -> tuple[Confidence, float]:

@@ -128,8 +128,8 @@ def leaders(
         on_path[rows, first] = 0.0
         hidden = little & ~balanced & (on_path.max(axis=1) >= t.BALANCED_RATIO)
         second = np.where(hidden, on_path.argmax(axis=1), second)
-        return first, np.where(hidden | (balanced & (other >= 1.0)), second, -1)
-    return first, np.where(balanced & (other >= 1.0), second, -1)
+        return first, np.where(hidden | balanced, second, -1)
+    return first, np.where(balanced, second, -1)
 
 
 def _largest(amounts: Floats, waiting_wins: float, least: float) -> Ints:
@@ -179,11 +179,11 @@ def _cause(regime: Regime, parts_ns: Mapping[str, int], cold_gap_ns: int, levers
 
 
 def cause_sums(regime: Regime, parts_ns: Mapping[str, int]) -> dict[str, int]:
-    """Return the time of each cause of a regime, ns."""
+    """Return the time of each cause of a regime that has any, ns."""
     sums: dict[str, int] = {}
     for part, ns in parts_ns.items():
         of, cause = PARTS[part].cure or (None, None)
-        if of == regime and cause is not None:
+        if of == regime and cause is not None and ns:
             sums[cause] = sums.get(cause, 0) + ns
     return sums
 
