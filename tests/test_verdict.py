@@ -29,7 +29,17 @@ from trace_analyzer.report import (
     Window,
 )
 from trace_analyzer.units import percent
-from trace_analyzer.verdict import Levers, StepVerdict, groups_of, judge, shares, step_verdict, verdict, without_regime
+from trace_analyzer.verdict import (
+    Levers,
+    StepVerdict,
+    groups_of,
+    judge,
+    shares,
+    step_verdict,
+    step_verdicts,
+    verdict,
+    without_regime,
+)
 from trace_analyzer.verdict.decide import COUNTED_NOWHERE
 from trace_analyzer.verdict.judge import MOST_WORLDS, confidence_ratio, debiased, doubts_of
 from trace_analyzer.vocabulary import HOST_CAUSES, IDLE_CAUSES, NOT_OWN, PARTS, regime_noun
@@ -377,6 +387,13 @@ def test_a_doubt_of_kernels_that_overlap_moves_their_time_in_the_window() -> Non
     own = findings(parts_ns=parts_of(compute=60, memory=20), bounds=(named(120, 120),))
     judgement = judge(own.parts_ns)
     assert confidence_ratio(judgement, tuple(doubts_of(own, judgement))) == pytest.approx(0.4)
+
+
+def test_the_doubt_that_matters_most_comes_first() -> None:
+    """Without earlier work all worlds hold (at least 40 against 43); without other kernels one does not (40 against 63)."""
+    judged = verdict_of(parts_ns=parts_of(compute=40, memory=33, other=10, earlier_work=30))
+    assert "launched before the recording" in judged.confidence_why[0]
+    assert "kernels of unknown bound" in judged.confidence_why[1]
 
 
 @pytest.mark.parametrize(("part", "ns", "confidence"), [("unrecorded-work", 5, "high"), ("unrecorded-work", 6, "medium"), ("time-slice", 1, "medium")])  # fmt: skip
@@ -997,3 +1014,58 @@ def test_an_overhead_verdict_says_below_which_step_it_does_not_hold(parts: dict[
     measured = recording(0)._replace(method="measured", measured_step_ns=50, step_ns=50)
     known = verdict_of(parts_ns=parts_of(**parts), recording=measured).confidence_why
     assert not any("without the profiler" in why for why in known), "it is known"
+    assert "without the profiler" not in verdict_of(parts_ns=parts_of(**parts), recording=measured).headline, (
+        "all of it"
+    )
+    alone = verdict_of(parts_ns=parts_of(**parts), window=Window("whole", ((0, 100),), ())).confidence_why
+    assert not any("without the profiler" in why for why in alone), "no step was recorded"
+
+
+def test_what_the_host_hides_is_no_limit_while_the_host_takes_longer() -> None:
+    """From 28 of recording on, compute saves more than the host. It saves 4 %, and then has 40 of the step, the host 32."""
+    rows = (Lever("host", 0.6, 0.5, 6.0, 0.06), Lever("compute", 0.4, 0.4, 4.0, 0.04))
+    by_replay = levers(overhead_bound=0.1, compute_bound=0.1)._replace(rows=rows)
+    judged = verdict(findings(parts_ns=parts_of(python=60, compute=40)), by_replay)
+    assert judged.regime == OVERHEAD
+    assert not any("if a step takes under" in why for why in judged.confidence_why)
+
+
+@pytest.mark.parametrize(("unknown", "says"), [(20, False), (21, True)])
+def test_unexplained_time_is_in_the_headline_from_a_fifth_on(unknown: int, says: bool) -> None:
+    assert (
+        "cannot be explained" in verdict_of(parts_ns=parts_of(compute=100 - unknown, unlinked=unknown)).headline
+    ) is says
+
+
+@pytest.mark.parametrize(("saves", "says"), [(0.3, False), (0.09, True)])
+def test_a_balance_says_where_no_resource_alone_saves_a_tenth(saves: float, says: bool) -> None:
+    rows = (Lever("host", 0.5, 0.5, 100 * saves, saves), Lever("compute", 0.5, 0.5, 95 * saves, 0.95 * saves))
+    by_replay = levers(overhead_bound=2 * saves, compute_bound=1.9 * saves)._replace(rows=rows)
+    headline = verdict(findings(parts_ns=parts_of(python=50, compute=50)), by_replay).headline
+    assert ("in balance with" in headline, "no resource alone saves a tenth" in headline) == (True, says)
+
+
+def test_a_step_of_little_work_or_of_which_little_is_known_is_not_sure() -> None:
+    assert on_step(findings()).confidence == "high"
+    assert step_verdict(StepFindings(findings(), 0, 1, 9, 999_999)).confidence == "low"
+    assert on_step(findings(parts_ns=parts_of(compute=49, other=51))).confidence == "low"
+
+
+def test_a_step_has_the_cause_and_the_words_of_its_own() -> None:
+    loading = parts_of(**{"compute": 40, "data-loading": 25, "synchronization": 35})
+    assert on_step(findings(parts_ns=loading, loading_behind_waits_ns=35)).cause == "data-loading"
+    assert "Recording" not in (on_step(findings(parts_ns=LAUNCHING, recording=recording(0))).headline or "")
+    perhaps = on_step(findings(parts_ns=LAUNCHING, recording=recording(70, 0)))
+    assert (perhaps.headline or "").endswith("without that it may be compute-bound.")
+
+
+def test_levers_are_for_steps_of_the_judged_device_and_kind() -> None:
+    """The step holds 70 of compute and 30 of idle time, and by the levers the host limits it."""
+    parts, by_replay = parts_of(compute=70, python=30), levers(compute_bound=0.0)
+    judged = findings(parts_ns=parts, window=replace(FINDINGS.window, step_kind="decode"))
+    other = judged._replace(window=Window("step", ((0, 100),), (9,)))
+    steps = [judged, findings({"index": 1}, parts_ns=parts), other, findings(parts_ns={})]
+    rows = step_verdicts([StepFindings(of, 0, n, 100, 10**7) for n, of in enumerate(steps)], judged, by_replay)
+    assert rows.get_column("regime").to_list() == [OVERHEAD, COMPUTE, COMPUTE], (
+        "nothing is said of a step without parts"
+    )
