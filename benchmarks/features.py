@@ -21,6 +21,7 @@ FEATURES = {
     "estimates of a replay, critical path": (
         "device_replay",
         "replayed_path",
+        "replayed_parts",
         "standard_estimates",
         "fix_estimates",
         "estimates",

@@ -60,7 +60,7 @@ def in_report(traces: Sequence[Path]) -> None:
     """Measure CPU time of the estimates of a report on the largest trace, relative to its analysis."""
     largest = max(traces, key=lambda path: path.stat().st_size)
     spent: list[float] = []
-    values = ("device_replay", "replayed_path", "standard_estimates")
+    values = ("device_replay", "replayed_path", "replayed_parts", "standard_estimates")
 
     def timed(make: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(make)

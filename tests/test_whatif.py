@@ -22,6 +22,9 @@ import trace_analyzer as ta
 from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.cli import main
 from trace_analyzer.documents.whatif import _headline
+from trace_analyzer.ingest import load
+from trace_analyzer.options import Options
+from trace_analyzer.pipeline import report_of, whatif_of
 from trace_analyzer.replay import outcomes, prediction, weights
 from trace_analyzer.replay.changes import CHANGES, Change
 from trace_analyzer.replay.whatif import Skipped, WhatIf, changes_of, whatif
@@ -170,6 +173,17 @@ def test_the_library_says_the_same_as_the_command() -> None:
     result = run(COMPUTE, "--graphs", "--format", "json")
     assert json.loads(result.stdout) == ta.whatif(report(COMPUTE), graphs=True).document()
     assert ta.whatif(COMPUTE, graphs=True).to_json() == result.stdout
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("share", [None, 0.8, 1.2])
+@pytest.mark.parametrize("path", sorted(SAMPLES.glob("synthetic_*.json.gz")), ids=lambda path: path.name)
+def test_a_trace_has_the_estimates_of_its_report(path: Path, share: float | None) -> None:
+    """Also with the step without the profiler, where that is shorter, or longer than the recorded one."""
+    step_ns = whatif(sample_report(path.name)).step_ns
+    options = Options(measured_step_ms=share and step_ns and share * step_ns / 1e6)
+    trace = load(path)
+    assert whatif_of(trace, (), options).document() == whatif(report_of(trace, options)).document()
 
 
 @pytest.mark.parametrize(("change", "reason"), [

@@ -122,7 +122,7 @@ class Replay:
     def _base(self) -> tuple[Weights, float]:
         """Return the weights and the step of the program: as recorded, or without the profiler where that is known."""
         weights, step_ns, asked = measured(self.graph), self.recorded_step_ns, self._measured_ns
-        if asked is None or not step_ns:
+        if asked is None or asked >= step_ns:
             return weights, step_ns
         anchor = step_ns / max(self.anchors.mean(self.graph.replay(weights.of(self.graph))[0]), 1.0)
         less = quickened(weights, lambda less: self._pass(less.of(self.graph), anchor).step_ns, asked)
