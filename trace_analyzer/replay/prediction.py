@@ -202,11 +202,11 @@ class Replay:
         at_best, least = self._at_best(changes, weights, outcome)
         best = min(step, outcome.step_ns, at_best, *others)
         # At its best, the error is the same share of the step.
-        low, high = (max(best * (1 - half / step), 0.0) if step else 0.0), worst + half
+        low, high, floor = (max(best * (1 - half / step), 0.0) if step else 0.0), worst + half, 0.0
         if only_removes(changes):
             names = {change.name for change in changes}
             if "fuse" not in names:  # which spares launches on the other side, too
-                low = max(low, (1 - MIN_HALF_WIDTH) * self._floor_of(changes))
+                floor = (1 - abs(self.identity_ratio)) * self._floor_of(changes)
             typical = 0.0 if names == {"prefetch"} else TYPICAL_ERROR  # loading is recorded, not typical
             low = max(low, least - max(error * step, typical * (now - least)))
             slowed = self._at_worst(changes) if "prefetch" in names else 0.0
@@ -215,7 +215,7 @@ class Replay:
         others_alone = tuple(change for change in changes if not ch.of_links(change, self.scene))
         if others_alone != changes:
             ends += vars(self.predict(others_alone)).values()
-        return Prediction(step, min(ends), max(ends))
+        return Prediction(step, max(min(ends), floor), max(ends))
 
     def _is_open(self, changes: tuple[Change, ...], then: float) -> bool:
         """Return whether so much of the path is unexplained, now or ``then``, that peers may decide what a change brings.
