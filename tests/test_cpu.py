@@ -70,6 +70,7 @@ def test_the_verdict_says_where_the_time_goes_and_what_to_change() -> None:
     assert (facts["steps"], facts["step_ns"], facts["optimizer_ratio"]) == (3, 1_000_000, pytest.approx(0.2))
     assert [item.id for item in report.advice] == ["cpu-data-loading", "cpu-unrecorded", "cpu-optimizer"]
     assert report.advice[0].saves_ns_at_most == 900_000
+    assert "advice:cpu-unrecorded  Find out what runs between operators: record Python too\n" in report.to_agent_text()
     for text in (report.summary(), report.to_markdown(), report.to_agent_text()):
         assert "Run on the CPU" in text
         assert "num_workers" in text

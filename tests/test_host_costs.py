@@ -11,7 +11,7 @@ from test_verdict import parts_of
 
 from trace_analyzer import errors, verdict
 from trace_analyzer.analyses.host import host_of
-from trace_analyzer.analyses.profiler_overhead import ProfilerOverhead, event_costs
+from trace_analyzer.analyses.profiler_overhead import ProfilerOverhead, event_costs, measured
 from trace_analyzer.report import Debiased, Report
 
 pytestmark = pytest.mark.slow
@@ -295,6 +295,17 @@ def test_the_measured_step_says_it_exactly() -> None:
     assert "60 us without the profiler, 100 us with it" in estimate.why
     quick = unbiased(analysed(steps(), measured_step_ms=0.031))
     assert (quick.survives, quick.regime) == (False, "compute-bound")
+
+
+def test_waits_for_peers_take_what_the_cpu_does_not_explain() -> None:
+    """Of 3 ns that 6 ns of the CPU explain, each of two causes rounds 1.5 to 2: nothing remains."""
+    idle = pl.DataFrame({"device": [0, 0], "start_ns": [0, 5], "end_ns": [3, 8], "cause": ["python", "dispatch"]})
+    windows = pl.DataFrame({"device": [0], "window": [0], "start_ns": [0], "end_ns": [13]})
+    rounded = measured(idle, windows, {0: (13, 1)}, 10)[0]
+    assert (rounded.taken_ns, rounded.rest_ns) == ({"dispatch": 2, "python": 2}, 0)
+    left = rounded._replace(rest_ns=20)
+    assert [left.with_waits(ns).peers_ns for ns in (0, 15, 30)] == [0, 15, 20]
+    assert left.with_waits(15).taken_ns == {"dispatch": 2, "python": 2, "communication": 15}
 
 
 def test_a_measured_step_that_is_no_shorter_takes_nothing_and_one_too_short_is_reported() -> None:

@@ -110,7 +110,7 @@ def _lines(report: Report) -> Iterator[str]:
 def _advice(report: Report) -> Iterator[str]:
     for item in report.advice[:_TOP_ADVICE]:
         worth = "; ".join(filter(None, (phrasing.predicted_briefly(item), row_phrases.saves_at_most(item))))
-        yield f"advice:{item.id}  {item.title}: {worth}"
+        yield f"advice:{item.id}  {item.title}{worth and f': {worth}'}"
         if code := row_phrases.code_line(item.code, 0):
             yield f"  code: {code}"
         if place := row_phrases.first_place(item, 120):
