@@ -48,6 +48,17 @@ def test_each_instant_of_the_steady_steps_has_one_part() -> None:
     assert report.tables["cpu_time"].get_column("time_ns").sum() == 3 * 1_000_000, "parts add up to three steps"
 
 
+def test_parts_of_under_a_twentieth_are_not_in_the_headline() -> None:
+    short, long = (
+        analysed(
+            op("aten::mm", 0, 10_000 - us, **TYPED), op("aten::relu", 10_000 - us, us), devices=[]
+        ).verdict.headline
+        for us in (450, 550)
+    )
+    assert short.endswith("96 % is matmul, conv, attention (most of it in aten::mm).")
+    assert long.endswith("; 5.5 % pointwise.")
+
+
 def test_a_silent_thread_waits_for_collectives_that_other_threads_carry_out() -> None:
     """Of 500 us between two matmuls 300 are silent while gloo sends, of which 100 lie in an annotation, 30 in an operator."""
     sending = annotation("gloo:all_reduce", 300, 300, tid=9)

@@ -44,6 +44,13 @@ def test_inputs_prepared_before_the_devices_work_are_the_first_to_speed_up(name:
     assert ("If each call begins with that, speed it up first." in headline) is says
 
 
+def test_inputs_that_took_less_than_what_came_after_the_devices_work_are_not_the_first_to_speed_up() -> None:
+    work = [launched(GEMM if n % 3 else "relu", 8_000 + 100 * n, 8_010 + 100 * n, 85, n + 10) for n in range(100)]
+    headline = analysed(op("my::preprocess", 0, 8_000), work, op("my::save", 18_100, 20_000)).verdict.headline
+    assert "after the device's last work, most of it in my::save" in headline
+    assert "speed it up first" not in headline
+
+
 def test_a_step_is_no_name_of_what_came_before() -> None:
     assert ": 20.0 ms of 30.0 ms before the device's first work." in prepared("ProfilerStep#3", 20_000).verdict.headline
 
