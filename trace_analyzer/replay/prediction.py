@@ -169,7 +169,7 @@ class Replay:
         return self._replayed(changes)[1]
 
     def _replayed(self, changes: tuple[Change, ...]) -> tuple[Weights, Outcome]:
-        weights = self.weights(changes)
+        weights = self.weights(changes) if changes else self._measured
         return weights, self.run(weights) if changes else self.identity
 
     @kept
@@ -351,7 +351,7 @@ class Replay:
         others = tuple(change for change in changes if change.name not in best)
         if len(others) == len(changes):
             return step
-        halved, without = Weights(**vars(weights)), self.weights(others)
+        halved, without = Weights(**vars(weights)), self.weights(others) if others else self._measured
         halved.device, halved.host = (weights.device + without.device) / 2, (weights.host + without.host) / 2
         halved.parts = (weights.parts + without.parts) / 2
         worst = self.run(halved).step_ns
