@@ -140,16 +140,29 @@ def test_without_waits_the_time_of_work_that_was_lost_stays(lost_us: int) -> Non
 @pytest.mark.parametrize(("ahead_us", "is_named"), [(1, False), (1, True), (15, True)])
 def test_a_call_waits_for_its_work_though_the_clock_of_the_device_is_late(ahead_us: int, is_named: bool) -> None:
     """The call returns before the last kernel ends, by the two clocks; CUPTI's row names the stream that it waits for."""
+    replay = Replay.of(late_clock(ahead_us, is_named=is_named), 0)
+    assert (replay.graph.kind == RETURN).sum() == 8
+    assert abs(replay.identity_ratio) < 0.001
+    assert replay.predict((Change("no-sync"),)).step_ns == pytest.approx(1_000_000, rel=0.02)
+
+
+@pytest.mark.parametrize(("ahead_us", "is_named"), [(2, False), (21, True)])
+def test_clocks_that_disagree_are_the_reason_of_a_refusal(ahead_us: int, is_named: bool) -> None:
+    report = late_clock(ahead_us, is_named=is_named)
+    reason = refusal(report, Replay.of(report, 0), 0, ())
+    assert reason is not None
+    assert reason.endswith("the clocks of host and device may disagree")
+
+
+def late_clock(ahead_us: int, *, is_named: bool) -> Report:
+    """Return a loop whose waits return before the last kernel ends: the device's clock is so far ahead."""
     rows = [
         [annotation(f"ProfilerStep#{n}", at, 1_009), call("cudaStreamSynchronize", at + 105, 901, correlation=1_000 + n),
          *(launched("k", at + 3 + 10 * i, at + 11 + ahead_us + 100 * i, 95, 10 * n + i + 1) for i in range(10)),
          *([sync("Stream Sync", at + 106, 900, correlation=1_000 + n)] if is_named else [])]
         for n, at in enumerate(range(0, 8 * 1_010, 1_010))
     ]  # fmt: skip
-    replay = Replay.of(analysed(rows), 0)
-    assert (replay.graph.kind == RETURN).sum() == 8
-    assert abs(replay.identity_ratio) < 0.001
-    assert replay.predict((Change("no-sync"),)).step_ns == pytest.approx(1_000_000, rel=0.02)
+    return analysed(rows)
 
 
 def test_neither_graphs_nor_a_faster_cpu_shorten_a_wait_for_others() -> None:

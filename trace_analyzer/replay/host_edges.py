@@ -208,13 +208,7 @@ def _own_stream(recorded: Recording, end: Ints, orders: Orders) -> tuple[Ints, I
     none = np.zeros(0, dtype=np.int64)
     if not rows.size or not activities.start.size:
         return none, none
-    last = np.full(calls.start.size + 1, -1, dtype=np.int64)
-    linked = np.flatnonzero(activities.call >= 0)
-    last[activities.call[linked] + 1] = linked
-    row = np.where(last >= 0, np.arange(last.size), 0)
-    before = np.maximum.accumulate(row)[rows]
-    same = (before > 0) & (calls.thread[np.maximum(before - 1, 0)] == calls.thread[rows])
-    source = np.where(same, last[before], -1)
+    source = last_of_thread(activities, calls, rows)
     for track, (members, launch_starts) in enumerate(orders):
         known = np.flatnonzero(calls.awaits[rows] == track)
         at = np.searchsorted(launch_starts, calls.start[rows[known]], "left") - 1
@@ -229,6 +223,17 @@ def _own_stream(recorded: Recording, end: Ints, orders: Orders) -> tuple[Ints, I
     gap[rows[fits]] = calls.end[rows[fits]] - end[source[fits]]
     better = gap[targets] > STREAM_RETURN_MAX_NS
     return np.concatenate([source[fits], bound[better]]), np.concatenate([rows[fits], targets[better]])
+
+
+def last_of_thread(activities: Activities, calls: Calls, rows: Ints) -> Ints:
+    """Return, for calls, the activity that their thread launched last before them; -1 for none."""
+    last = np.full(calls.start.size + 1, -1, dtype=np.int64)
+    linked = np.flatnonzero(activities.call >= 0)
+    last[activities.call[linked] + 1] = linked
+    row = np.where(last >= 0, np.arange(last.size), 0)
+    before = np.maximum.accumulate(row)[rows]
+    same = (before > 0) & (calls.thread[np.maximum(before - 1, 0)] == calls.thread[rows])
+    return np.where(same, last[before], -1)
 
 
 def _latest_end(recorded: Recording, end: Ints, rows: Ints, most: int) -> tuple[Ints, Ints]:

@@ -1,12 +1,14 @@
 """Refuse traces that a replay cannot explain, with a reason for people."""
 
+import numpy as np
 import polars as pl
 
 from trace_analyzer.frames.lookups import as_strings, factorize
 from trace_analyzer.replay.changes import Change
+from trace_analyzer.replay.host_edges import CLOCK_NS, last_of_thread
 from trace_analyzer.replay.outcomes import MAX_UNEXPLAINED
 from trace_analyzer.replay.prediction import Replay
-from trace_analyzer.replay.recording import Analysed
+from trace_analyzer.replay.recording import SYNC_DEVICE, SYNC_STREAM, Analysed, is_any
 from trace_analyzer.units import percent
 
 MIN_ACTIVITIES, MIN_STEPS = 50, 3
@@ -34,7 +36,7 @@ def refused_replayed(report: Analysed, replay: Replay, device: int, changes: tup
         return "the step without the profiler is shorter than this CPU explains: recording slows others, such as peers, too"
     reason = unexplained(replay)
     if reason is not None and not replay.scene.communicates:
-        return f"{reason}: events may be missing"
+        return f"{reason}: {_why_unexplained(replay)}"
     if abs(replay.identity_ratio) > MAX_ERROR:
         return f"the replay misses the recorded step by {replay.identity_ratio:+.0%}"
     return None
@@ -44,6 +46,18 @@ def unexplained(replay: Replay) -> str | None:
     """Return why changes of the CPU's work cannot be estimated where too little of the path is explained; else None."""
     ratio = replay.summary.unexplained_ratio
     return f"nothing in the trace explains {percent(ratio)} of the critical path" if ratio > MAX_UNEXPLAINED else None
+
+
+def _why_unexplained(replay: Replay) -> str:
+    """Return why time may be unexplained: the clocks, where most waits return while their thread's last launch still runs."""
+    activities, calls = replay.graph.recorded.activities, replay.graph.recorded.calls
+    waits = np.flatnonzero(is_any(calls.kind, (SYNC_DEVICE, SYNC_STREAM)))
+    last = last_of_thread(activities, calls, waits)
+    until, last = calls.end[waits[last >= 0]], last[last >= 0]
+    runs = (activities.start[last] < until) & (activities.end[last] > until + CLOCK_NS)
+    if 2 * runs.sum() <= waits.size:
+        return "events may be missing"
+    return "waits return before the work ends that was launched before them: the clocks of host and device may disagree"
 
 
 def refused_unseen(report: Analysed, device: int) -> str | None:
