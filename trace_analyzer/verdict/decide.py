@@ -417,7 +417,7 @@ def _flip(findings: Findings, judgement: Judgement) -> Iterator[str]:
         regime = ORDER[int(leaders(worlds[other], window)[0][0])]
     if regime != judgement.regime:
         step_ns = (window - taken[other[0]]) / steps
-        yield f"if a step takes under {duration(step_ns)} without the profiler, it is {regime} (--measured-step-ms)"
+        yield f"if a step takes under {duration(step_ns)} without the profiler, it is {regime} (as it may be above that: --measured-step-ms)"
 
 
 def _most_of_recording_ns(parts_ns: Mapping[str, int]) -> int:
