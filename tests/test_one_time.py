@@ -75,6 +75,22 @@ def test_a_window_is_warm_without_what_its_library_took_to_start() -> None:
     assert high == pytest.approx(now, rel=0.001)
 
 
+def test_only_what_precedes_a_first_launch_on_its_thread_is_one_time_work() -> None:
+    """The operator of the slow first launch begins at 200 us, and launches at 8,210; another thread launches meanwhile."""
+    beside = [
+        [k.op("aten::add", 1_000 * n - 500, 510, tid=k.MAIN + 1), k.launch(1_000 * n, 8, 900 + n, tid=k.MAIN + 1),
+         k.kernel("k0", 1_000 * n + 20, 9, correlation=900 + n)]
+        for n in range(1, 8)
+    ]  # fmt: skip
+    events = k.trace_bytes([many(library=8_000), *beside], deviceProperties=[k.A100])
+    replay = Replay.of(LazyReport.on(events), 0)
+    edges, rows = replay.graph.of_threads
+    changed = (replay.weights(()).parts != replay.weights((Change("warm"),)).parts).any(axis=0)[rows]
+    ends, threads = (column[replay.graph.target[edges]] for column in (replay.graph.time, replay.graph.thread))
+    assert len(set(threads.tolist())) == 2
+    assert [*zip(threads[changed].tolist(), ends[changed].tolist(), strict=True)] == [(0, 8_210_000)]
+
+
 def test_comparisons_and_series_leave_out_the_one_time_work_that_a_warm_step_lacks() -> None:
     cold, usual = (
         profile_of(analyze(k.trace_bytes(many(**more), deviceProperties=[k.A100]))) for more in ({"library": 8_000}, {})

@@ -173,6 +173,20 @@ def test_pinned_copies_are_enqueued_as_fast_as_those_that_are_pinned() -> None:
     assert kept_parts(before, after)
 
 
+def test_a_pinned_copy_starts_without_what_nothing_explained() -> None:
+    """Copies start 100 us after their calls; one starts 200 us after, and a kernel explains only the first 80 of them."""
+    rows = [
+        [launched("k", at, at + 11, 119 if late else 20, n + 1), call("cudaMemcpyAsync", at + 50, 8, correlation=n + 2),
+         copy("HtoD (Pageable -> Device)", at + 150 + late, 100, correlation=n + 2)]
+        for n, at in zip(range(0, 90, 3), range(0, 30_000, 1_000), strict=True) for late in [0 if n % 27 else 100]
+    ]  # fmt: skip
+    replay = Replay.of(analysed(rows), 0)
+    before, after = weighed(replay, Change("pinned"))
+    latency = of_activities(replay, LATENCY, pageable(replay))
+    assert np.unique(before.rest[latency]).tolist() == [0, 100_000]
+    assert np.unique(after.rest[latency]).tolist() == [0]
+
+
 def test_a_call_that_stages_bytes_only_enqueues_where_they_are_pinned() -> None:
     """Calls of 400 us that return 150 us after their copy."""
     rows = [
@@ -284,6 +298,22 @@ def test_a_graph_takes_the_launches_of_steady_steps_and_leaves_data_waits_alloca
     staged = latency & steady & of_activities(replay, LATENCY, pageable(replay))
     assert same((before.host + before.device)[staged], (after.host + after.device)[staged])
     assert not after.removed.any()
+
+
+def test_a_kernel_of_a_graph_starts_as_soon_as_usual() -> None:
+    """One of ten launch calls takes 150 us, too short to load a module; the others take 5 us, and kernels start 3 us later."""
+    rows = [
+        [annotation(f"ProfilerStep#{n}", 3_000 * n, 3_000)] + [
+            launched("ampere_sgemm_128x64_tn", at, at + takes + 3, 60, 10 * n + m + 1, takes=takes)
+            for m, at in enumerate(range(3_000 * n, 3_000 * n + 2_500, 250)) for takes in [150 if m == 5 else 5]
+        ]
+        for n in range(6)
+    ]  # fmt: skip
+    replay = Replay.of(analysed(rows), 0)
+    before, after = weighed(replay, Change("graphs"))
+    latency = (replay.graph.kind == LATENCY) & replay.scene.steady
+    assert np.unique((before.host + before.device)[latency]).tolist() == [8_000, 153_000]
+    assert np.unique((after.host + after.device)[latency]).tolist() == [8_000]
 
 
 def test_a_graph_needs_no_room_in_the_queue() -> None:

@@ -137,6 +137,25 @@ def test_without_waits_the_time_of_work_that_was_lost_stays(lost_us: int) -> Non
     assert after.rest[~after.removed].sum() == (before.rest.sum() if lost_us > 200 else 0)
 
 
+@pytest.mark.parametrize("others", [1, 8])
+def test_no_call_waits_for_what_is_launched_after_it_began(others: int) -> None:
+    """Meanwhile another thread launches kernels, the last of which end just before the call returns."""
+    rounds = [
+        [launched("k", at, at + 10, 390, 100 * n), call("cudaEventSynchronize", at + 20, 395),
+         [[launch(at + 30 + m, 1, 100 * n + m, tid=9), kernel("short", at + 401 + m, 1, stream=9, correlation=100 * n + m)]
+          for m in range(1, others + 1)]]
+        for n, at in enumerate(range(0, 30_000, 1_000), start=1)
+    ]  # fmt: skip
+    graph = Replay.of(analysed(rounds), 0).graph
+    waits = np.flatnonzero(graph.kind == RETURN)
+    awaited = np.searchsorted(graph.ends, graph.source[waits])
+    assert (graph.ends[awaited] == graph.source[waits]).all()
+    calls = graph.recorded.calls
+    launches = calls.start[graph.recorded.activities.call[awaited]]
+    assert (launches < calls.start[graph.ref[waits]]).all()
+    assert waits.size == (30 if others == 1 else 0), "beyond a few, none is known to be what the call waits for"
+
+
 @pytest.mark.parametrize(("ahead_us", "is_named"), [(1, False), (1, True), (15, True)])
 def test_a_call_waits_for_its_work_though_the_clock_of_the_device_is_late(ahead_us: int, is_named: bool) -> None:
     """The call returns before the last kernel ends, by the two clocks; CUPTI's row names the stream that it waits for."""
