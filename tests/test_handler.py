@@ -163,7 +163,7 @@ def test_a_verdict_in_one_line() -> None:
     }
     assert verdict_line(verdict) == "overhead-bound by launch, high confidence: a\\x1bb"
     cpu = {"status": "cpu-run", "regime": None, "headline": "Of the 3 steps ..."}
-    assert verdict_line(cpu) == "run on the CPU: Of the 3 steps ..."
+    assert verdict_line(cpu) == "cpu-run: Of the 3 steps ..."
     assert verdict_line({**cpu, "status": "insufficient"}) == "no verdict (insufficient): Of the 3 steps ..."
 
 

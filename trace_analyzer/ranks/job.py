@@ -367,7 +367,7 @@ def _notes(together: Joined, matched: Alignment, counts: Matches) -> tuple[str, 
         notes.append("traces do not name their hosts: clocks are distinguished by " + (
             "rank" if matched.clocks and matched.clocks[0].host.startswith("rank ") else "eight consecutive ranks"
         ))  # fmt: skip
-    notes += matched.notes(has_devices=any(summary.parts.height for summary in together.ranks))
+    notes += matched.notes(has_devices=together.parts.height > 0)
     if any(summary.steps_from not in (None, "ProfilerStep") for summary in together.ranks):
         notes.append("steps are not marked by prof.step(): their numbers may differ between ranks")
     if not counts.matched and counts.unmatched:
