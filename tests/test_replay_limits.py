@@ -1,6 +1,7 @@
 """Test the verdict by the replay: what limits is what a step waits for."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 from types import SimpleNamespace
@@ -34,6 +35,7 @@ from trace_analyzer.replay.graph import (
 from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.recording import Ints
 from trace_analyzer.replay.refusals import refusal, refused_unseen
+from trace_analyzer.replay.weights import Scene, Weights, infinite_gpu, instant_cpu
 from trace_analyzer.report import Report
 
 pytestmark = pytest.mark.slow
@@ -135,6 +137,23 @@ def test_without_waits_the_time_of_work_that_was_lost_stays(lost_us: int) -> Non
     before, after = (Replay.of(analysed(rounds), 0).weights(changes) for changes in ((), (Change("no-sync"),)))
     assert before.rest.max() == pytest.approx(lost_us * 1_000)
     assert after.rest[~after.removed].sum() == (before.rest.sum() if lost_us > 200 else 0)
+
+
+@pytest.mark.parametrize("change", [instant_cpu, infinite_gpu])
+def test_what_nothing_explains_is_a_part_of_the_time_whatever_changes(change: Callable[[Weights, Scene], None]) -> None:
+    """Some kernels start 60 us late, and one of 60 waits ends 400 us late; all other gaps are 2 us."""
+    rounds = [
+        [[launched("k", at + 20 * m, at + 30 + 92 * m + late, 90 - late, 100 * n + m)
+          for m in range(1, 9) for late in [60 if m == 5 and n % 5 == 0 else 0]],
+         call("cudaDeviceSynchronize", at + 200, 667 + 400 * (n == 30))]
+        for n, at in enumerate(range(0, 120_000, 2_000), start=1)
+    ]  # fmt: skip
+    replay = Replay.of(analysed(rounds), 0)
+    before = replay.weights(())
+    assert [before.rest[replay.graph.kind == kind].max() for kind in (GAP, RETURN)] == [60_000, 400_000]
+    after = before.copy()
+    change(after, replay.scene)
+    assert (after.rest <= after.device).all()
 
 
 @pytest.mark.parametrize("others", [1, 8])
