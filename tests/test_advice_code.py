@@ -205,7 +205,7 @@ HALVES = [in_a_row("ampere_bf16_s16816gemm_bf16_128x64"), [op("aten::mm", 20 * n
         ("synchronization", waiting_for_copies("HtoD (Pageable -> Device)"), "x = x.pin_memory()", "host.copy_("),
         ("synchronization", waiting_for_copies("HtoD (Pageable -> Device)", module="Net_0"), "self.register_buffer(", "pin_memory()"),
         ("synchronization", waiting_for_copies("DtoH (Device -> Pageable)", module="Net_0"), "host.copy_(", "register_buffer"),
-        ("synchronization", [python("torch/serialization.py(1268): _save", 0, 6_000), waiting_for_copies("DtoH (Device -> Pageable)")], "target=torch.save", ".item()"),
+        ("synchronization", [python("torch/serialization.py(1268): _save", 0, 6_000), waiting_for_copies("DtoH (Device -> Pageable)")], "torch.save(state, path)", ".item()"),
         ("pinned-memory", CASES["pinned-memory"][0], "x = x.pin_memory()", "register_buffer"),
         ("pinned-memory", [CASES["pinned-memory"][0], python("nn.Module: Net_0", -1, 50_000)], "self.register_buffer(", "pin_memory()"),
         ("synchronization", [python(PIPELINE, 0, 6_000), waiting_for_copies("HtoD (Pageable -> Device)")], "outputs = model(**inputs)", "pin_memory"),

@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import functools
 import gc
+import io
 import os
 import re
 import sys
@@ -57,7 +58,7 @@ def program(code: str) -> dict[str, Any]:
         "eps": 1e-5, "mask": torch.ones(8, 8) > 0, "condition": x > 0, "index": torch.arange(4), "repeats": torch.tensor([1, 2, 1, 0]), "length": 4, "n": 3,
         "out": torch.empty_like(x), "host": torch.empty_like(x), "buffer": torch.empty_like(x), "copies": mock.create_autospec(torch.Stream, instance=True),
         "event": mock.create_autospec(torch.Event, instance=True), "prof": mock.create_autospec(torch.profiler.profile, instance=True),
-        "other_device": "cpu", "pool": concurrent.futures.ThreadPoolExecutor(1), "prepare": abs, "transforms": abs, "part_of_the_step": gc.get_count,
+        "other_device": "cpu", "path": io.BytesIO(), "pool": concurrent.futures.ThreadPoolExecutor(1), "prepare": abs, "transforms": abs, "part_of_the_step": gc.get_count,
         "loss_fn": torch.nn.functional.mse_loss, "attention": torch.nn.MultiheadAttention(8, 2), "sdpa_kernel": sdpa_kernel, "SDPBackend": SDPBackend, "checkpoint": checkpoint,
         "create_selective_checkpoint_contexts": create_selective_checkpoint_contexts, "DistributedDataParallel": DistributedDataParallel,
         "DataLoader": lambda _, **options: [*DataLoader([rows] * 8, **options)],
