@@ -358,17 +358,23 @@ def limit_label(regime: str, cause: str | None) -> str:
     return (CAUSES[cause].limit if cause is not None and cause in CAUSES else "") or label(regime)
 
 
+def cause_sums(regime: str, parts_ns: Mapping[str, int]) -> dict[str, int]:
+    """Return the time of each cause of a regime that has any, ns."""
+    sums: dict[str, int] = {}
+    for part, ns in parts_ns.items():
+        of, cause = _parts()[part].cure or (None, None)
+        if of == regime and cause is not None and ns:
+            sums[cause] = sums.get(cause, 0) + ns
+    return sums
+
+
 def regime_noun(regime: str, parts_ns: Mapping[str, int]) -> str:
     """Name the time that counts towards a regime, so that its share is that of what is named: ``communication and copies``.
 
     These are its causes, the largest first, until their share is that of the regime; else the regime's noun.
     """
-    times: dict[str, int] = {}
-    for part, ns in parts_ns.items():
-        of, cause = (_parts()[part].cure if part in _parts() else None) or ("", None)
-        if of == regime and cause is not None:
-            times[CAUSES[cause].noun] = times.get(CAUSES[cause].noun, 0) + ns
-    if not all(times) or not any(times.values()):
+    times = {CAUSES[cause].noun: ns for cause, ns in cause_sums(regime, parts_ns).items()}
+    if not times or not all(times):
         return REGIMES[regime].noun
     window, named, nouns = sum(parts_ns.values()), 0, list[str]()
     for noun, ns in sorted(times.items(), key=lambda item: -item[1]):

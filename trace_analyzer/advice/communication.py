@@ -132,7 +132,6 @@ def gradient_buckets(context: AdviceContext) -> Opportunity | None:
 
 _GROUPS = {"pipeline": r"(?i)pipeline|(^|[_:-])pp($|[_:-])", "split": r"(?i)tensor_model|(^|[_:-])tp($|[_:-])"}
 """Case of code -> descriptions of process groups, as Megatron and meshes of devices name them."""
-_OF_MEGATRON = {"pipeline": "pipeline of Megatron", "split": "split of Megatron"}
 _DATA_PARALLEL = r"torch[/\\]nn[/\\]parallel[/\\](data_parallel|replicate|scatter_gather)\.py|nn\.Module: DataParallel"
 """Files and the module of the program that one process runs on several devices."""
 
@@ -151,7 +150,7 @@ def _split_by(context: AdviceContext, collectives: pl.DataFrame) -> str:
         if 2 * total(groups.filter(pl.col("group").str.contains(pattern)), "exposed_ns") > total(groups, "exposed_ns")
     )
     case = next(most, "")
-    return _OF_MEGATRON.get(case, trainer) if trainer == "Megatron" else case or trainer
+    return f"{case} of Megatron" if case and trainer == "Megatron" else case or trainer
 
 
 _TRAINERS = {

@@ -153,7 +153,8 @@ def _run(words: list[str], time_limit_s: float) -> "subprocess.CompletedProcess[
 def verdict_line(verdict: Mapping[str, Any]) -> str:
     """Format a verdict of the JSON report as one line."""
     if verdict["regime"] is None:
-        what = "cpu-run" if verdict["status"] == "cpu-run" else f"no verdict ({verdict['status']})"
+        status = verdict["status"]
+        what = status if status == "cpu-run" else f"no verdict ({status})"
         return units.visible(f"{what}: {verdict['headline']}")
     cause = f" by {verdict['cause']}" if verdict["cause"] else ""
     return units.visible(f"{verdict['regime']}{cause}, {verdict['confidence']} confidence: {verdict['headline']}")

@@ -29,6 +29,7 @@ from trace_analyzer.vocabulary import (
     UNSEEN,
     WITHHELD,
     WORK,
+    cause_sums,
 )
 
 Floats = NDArray[np.float64]
@@ -176,16 +177,6 @@ def _cause(regime: Regime, parts_ns: Mapping[str, int], cold_gap_ns: int, levers
     by_time = {**causes, DATA_LOADING: causes.get(DATA_LOADING, 0) + levers.loading_behind_waits_ns}
     saves = {cause: saved.get(_HIDING[cause], 0.0) if saved else by_time[cause] for cause in causes.keys() & _HIDING}
     return max(saves, key=lambda cause: (saves[cause], causes[cause], cause))
-
-
-def cause_sums(regime: Regime, parts_ns: Mapping[str, int]) -> dict[str, int]:
-    """Return the time of each cause of a regime that has any, ns."""
-    sums: dict[str, int] = {}
-    for part, ns in parts_ns.items():
-        of, cause = PARTS[part].cure or (None, None)
-        if of == regime and cause is not None and ns:
-            sums[cause] = sums.get(cause, 0) + ns
-    return sums
 
 
 def idle_ns(parts_ns: Mapping[str, int]) -> int:
