@@ -31,6 +31,7 @@ from test_advice import (
     uploads,
 )
 
+from trace_analyzer.advice.communication import _GROUPS
 from trace_analyzer.catalog.event_names import code_rules
 from trace_analyzer.catalog.fixes import (
     FUSED,
@@ -385,4 +386,5 @@ def test_every_case_of_code_can_be_reached() -> None:
     written = {case for fix in fixes().values() if fix.id != "synchronization" for case in fix.cases}
     programs = {"training", "inference", "serving", "object_detection", "attention", "convolution"}
     programs |= {f"{rule.name}{where}" for rule in code_rules("preparations") for where in ("", " in inference")}
+    programs |= {f"{group} of Megatron" for group in _GROUPS}
     assert {case for case in written - programs if f'"{case}"' not in named} == set()

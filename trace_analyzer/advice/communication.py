@@ -57,7 +57,7 @@ def _part_of(context: AdviceContext, part: str, hides: Sequence[str], why: str) 
     if rows.is_empty():
         return None
     parts = judged_parts(context.verdict)
-    hiding_ns = held_ns(context, rows.with_columns(end_ns_of()), hides)
+    hiding_ns = held_ns(context, rows, hides)
     saves = min(parts.get(part, 0), sum(parts.get(other, 0) for other in hides) - hiding_ns)
     if saves <= 0:
         return None
@@ -114,7 +114,7 @@ def gradient_buckets(context: AdviceContext) -> Opportunity | None:
     gone = rows.group_by("collective", "group_size").agg(
         (pl.col("exposed_ns").sum() - pl.col("exposed_ns").sort().head(stay).sum()).alias("ns")
     )
-    alone = min(total(gone, "ns"), held_ns(context, rows.with_columns(end_ns_of()), ["communication"]))
+    alone = min(total(gone, "ns"), held_ns(context, rows, ["communication"]))
     if alone <= 0:
         return None
     return Opportunity(
@@ -273,7 +273,7 @@ def _copies_of(context: AdviceContext, copies: pl.DataFrame, why: str) -> Opport
     rows = context.within.activities.filter(pl.col("bound") == "copy")
     if copies.height == rows.height:
         return everything
-    alone = held_ns(context, copies.with_columns(end_ns_of()), ["copy"])
+    alone = held_ns(context, copies, ["copy"])
     return replace(
         everything,
         saves_ns=min(everything.saves_ns, alone),
@@ -323,7 +323,7 @@ def transport(context: AdviceContext) -> Opportunity | None:
     best = float(rows.select(pl.col("bus_byte_per_s").max()).item())
     if best >= thresholds.SLOW_TRANSPORT_RATIO * link.byte_per_s:
         return None
-    alone = held_ns(context, rows.with_columns(end_ns_of()), ["communication"])
+    alone = held_ns(context, rows, ["communication"])
     return Opportunity(
         round(alone * (1 - best / link.byte_per_s)),
         f"time in which these collectives run alone, minus their time at the {bandwidth(link.byte_per_s)} of {link.kind}",

@@ -260,9 +260,7 @@ def share_of_step(context: AdviceContext, ns: float) -> str:
     return f"{percent(min(1.0, ns / context.window_ns))} of {'a step' if context.has_steps else 'the window'}"
 
 
-def idle_of(
-    context: AdviceContext, causes: tuple[str, ...], why: str, extra: str = "", extra_ns: int = 0
-) -> Opportunity | None:
+def idle_of(context: AdviceContext, causes: tuple[str, ...], why: str, extra: str = "") -> Opportunity | None:
     """Return the opportunity to save idle time of some causes: at most all of it.
 
     Idle time that is charged to a wait counts too while such work was in progress: without the work it ends earlier.
@@ -273,28 +271,29 @@ def idle_of(
         ns = duration(total(waiting, length_ns()) / context.steps)
         why = f"{why}; {ns} of it follow a wait for the device, and are hidden too if that wait goes"
         extra = f", and idle time after waits during such work{extra}"
-    return idle_opportunity(context, pl.concat([charged, waiting.lazy()]), causes, why, extra, extra_ns)
+    return idle_opportunity(context, pl.concat([charged, waiting.lazy()]), causes, why, extra)
 
 
 def idle_opportunity(
     context: AdviceContext, idle: pl.DataFrame | pl.LazyFrame, causes: tuple[str, ...], why: str, extra: str = "",
-    extra_ns: int = 0,
+    beside: pl.DataFrame | None = None,
 ) -> Opportunity | None:  # fmt: skip
     """Return the opportunity to save intervals of idle time: at most all of them; None without any.
 
-    A query of many intervals takes no memory: each figure collects the columns that it needs.
+    ``beside`` has other intervals of the device that go with them. A query of many intervals takes no memory: each figure
+    collects the columns that it needs.
     """
-    saves = total(idle, length_ns()) + extra_ns
+    saves, places = total(idle, length_ns()), places_of(idle)
+    saves += 0 if beside is None else total(beside, length_ns())
     if saves == 0:
         return None
-    places = places_of(idle)
     return Opportunity(
         saves,
         f"all idle time of the window with cause {' + '.join(map(phrase, causes))}{extra}",
         f"{share_of_window(context, saves)}: {why}",
         partial(responsible_code, context, idle) if places.height else lambda steps: "",
         longest(places, length_ns()),
-        members=places,
+        members=places if beside is None else pl.concat([places, members_of(beside)]),
     )
 
 
@@ -360,10 +359,15 @@ def _within_their_part(
     )
 
 
-def held_ns(context: AdviceContext, rows: pl.DataFrame, bounds: Sequence[str | None]) -> int:
-    """Return the time of the window in which these rows (device, start_ns, end_ns) ran and work of these bounds led."""
+def held(context: AdviceContext, rows: pl.DataFrame, bounds: Sequence[str | None]) -> pl.DataFrame:
+    """Return device, start_ns, end_ns: the window's time in which these activities ran and work of these bounds led."""
     parts = context.busy_parts.filter(pl.col("part").is_in(bounds)).select("device", "start_ns", "end_ns")
-    return total(clip(parts, union(rows.select("device", "start_ns", "end_ns"), ["device"]), ["device"]), length_ns())
+    return clip(parts, union(members_of(rows), ["device"]), ["device"])
+
+
+def held_ns(context: AdviceContext, rows: pl.DataFrame, bounds: Sequence[str | None]) -> int:
+    """Return the length of this time, ns."""
+    return total(held(context, rows, bounds), length_ns())
 
 
 def _patterns(runs: pl.DataFrame, steps: int) -> str:

@@ -17,7 +17,7 @@ from trace_analyzer.advice.opportunity import (
     combined,
     end_ns_of,
     for_results,
-    held_ns,
+    held,
     idle_of,
     idle_opportunity,
     kernel_word,
@@ -107,7 +107,7 @@ def cuda_graphs(context: AdviceContext) -> Opportunity | None:
         LAUNCHING,
         f"the GPU waits while the CPU prepares and makes launches ({per_step}){already_compiled}{obstacles(context)}",
         ", without stretches of 1 ms or more in which the thread is in no operator and no call + time between queued kernels",
-        context.verdict.parts_ns.get("device-gap", 0),
+        context.idle.filter(pl.col("cause") == "device-gap"),
     )
     return opportunity and replace(
         opportunity,
@@ -205,8 +205,8 @@ def set_to_none(context: AdviceContext) -> Opportunity | None:
         return None
     why = f"zero_grad() makes {counted(members.height / calls, 'launch', 'launches')} to write zeros that the next backward pass adds to"
     extra = ", that ends with the kernels of zero_grad() + the time in which they hold the device"
-    device_ns = held_ns(context, members.with_columns(end_ns_of()), members.get_column("bound").unique().to_list())
-    return idle_opportunity(context, _idle_before(context, members), LAUNCHING, why, extra, device_ns)
+    kernels = held(context, members, members.get_column("bound").unique().to_list())
+    return idle_opportunity(context, _idle_before(context, members), LAUNCHING, why, extra, kernels)
 
 
 def garbage_collection(context: AdviceContext) -> Opportunity | None:
