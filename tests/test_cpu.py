@@ -239,16 +239,30 @@ def test_a_fix_is_for_programs_that_need_it(fix: str) -> None:
 
 
 def test_what_is_fused_is_a_chain_whose_longest_operator_stays() -> None:
-    """Check that a matmul splits a chain, that calls do not, and that a filled table is none."""
+    """Check that a matmul splits a chain, that calls do not, and that a filled table and drawn numbers are none."""
     matmul = [op("aten::mm", 1_000 * n + 600, 400) for n in range(3)]
     alone = [op("aten::fill_", 1_000 * n, 600) for n in range(3)]
     chain = [
         [op("aten::mul", 1_000 * n, 400), op("aten::view", 1_000 * n + 400, 20), op("aten::add", 1_000 * n + 420, 180)]
         for n in range(3)
     ]
-    assert "cpu-fusion" not in [item.id for item in analysed(matmul, alone, devices=[]).advice]
+    drawn = [[op("aten::mul", 1_000 * n, 300), op("aten::bernoulli_", 1_000 * n + 300, 300)] for n in range(3)]
+    for program in (alone, drawn):
+        assert "cpu-fusion" not in [item.id for item in analysed(matmul, program, devices=[]).advice]
     (fix,) = (item for item in analysed(matmul, chain, devices=[]).advice if item.id == "cpu-fusion")
     assert fix.saves_ns_at_most == 3 * 180_000
+
+
+def test_what_is_compiled_for_two_reasons_is_told_once() -> None:
+    """Calls of 500 us and a chain of 1,500 us, of which an operator of 800 us stays; fp64 may save all of its 400 us."""
+    calls = [op("aten::view", 5 * n, 5) for n in range(100)]
+    chain = [op("aten::mul", 500, 700), op("aten::add", 1_200, 800), op("aten::mm", 2_000, 400, **DOUBLE)]
+    items = {item.id: item for item in analysed(calls, chain, devices=[]).advice}
+    assert [item.code.count("torch.compile(model)") for item in items.values()] == [1, 0]
+    item = items["cpu-fusion"]
+    assert (item.saves_ns_at_most, items["cpu-double"].saves_ns_at_most) == (1_200_000, 400_000)
+    assert (item.saving.at_most_ns, item.saving.at_most_ratio) == (1_200_000, 0.5)
+    assert [item.why.count("of the main thread's time"), item.how_bound.count("; and ")] == [2, 1]
 
 
 def test_what_depends_on_unknown_instructions_has_no_figure_and_comes_last() -> None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 from string import Template
 
@@ -160,9 +160,8 @@ class CpuFix:
     This is time in ``parts`` of table `cpu_time` (of ``python``, that in PyTorch's own calls is ``python-of-torch``), in
     ``phases`` of a step (all without), in operators whose first operand has so many ``bits`` (any without), and not in
     events whose name matches ``unless`` (Rust regex), and only if its matmuls reach under ``slower_than`` FLOP/s. It is
-    worth saying from a share ``least`` of the window on. The change saves at most a share ``saves`` of it: 1 where the time can
-    go away, 0.5 where half the bytes or bits remain, 0 where it only shows what to change; such a fix ranks by its time,
-    or, as a ``last_resort``, behind all others. With ``keeps_longest``, the longest operator of each chain stays.
+    worth saying from a share ``least`` of the window on. The change ``saves`` at most all of it; one that only shows what to
+    change ranks by its time, or, as a ``last_resort``, behind all others. With ``keeps_longest``, the longest operator of each chain stays.
     """
 
     id: str
@@ -172,7 +171,7 @@ class CpuFix:
     cases: Mapping[str, Mapping[str, str]]
     parts: list[str]
     least: float
-    saves: float
+    saves: bool
     phases: list[str] | None = None
     bits: list[int] | None = None
     unless: str = "^$"
@@ -216,7 +215,10 @@ def cpu_advice(run: CpuRun, names: pl.DataFrame) -> tuple[Advice, ...]:
         CpuFix(**{key: page[key] for key in of_page if key in page}) for page in pages().values() if "parts" in page
     )
     advice = (_advice(fix, run, cases, optimizers) for fix in fixes)
-    items = (item for _, item in sorted(filter(None, advice), key=lambda pair: pair[0]))
+    same_code: dict[str, list[tuple[tuple[bool, float], Advice]]] = {}
+    for pair in sorted(filter(None, advice), key=lambda pair: pair[0]):
+        same_code.setdefault(pair[1].code.partition("\n")[0].partition("  #")[0], []).append(pair)
+    items = (item for _, item in sorted(map(_together, same_code.values()), key=lambda pair: pair[0]))
     if name.str.contains(BY_INDUCTOR).any():
         return tuple(replace(item, code=for_compiled(item.code)) for item in items)
     is_scripted = name.str.contains(BY_TORCHSCRIPT).any()
@@ -291,7 +293,7 @@ def _advice(
     rate = _flop_per_s(pieces)
     if fix.slower_than is not None and (rate is None or rate >= fix.slower_than):
         return None
-    saved, steps = round(fix.saves * (time - kept)), max(1, run.steps)
+    saved, steps = time - kept if fix.saves else 0, max(1, run.steps)
     reached = f"; its matmuls reach {flops(rate)}" if fix.slower_than is not None and rate else ""
     # As many workers as load a batch while the main thread does all else.
     workers = min(max(1, math.ceil(time / max(1, run.window_ns - time))), _MOST_WORKERS)
@@ -316,6 +318,20 @@ def _advice(
         end_ns=end,
         id=fix.id,
         docs=page_of(fix.id),
+    )
+
+
+def _together(ranked: Sequence[tuple[tuple[bool, float], Advice]]) -> tuple[tuple[bool, float], Advice]:
+    """Merge advice on different time into the first, with the reasons, places, savings and ranks of all."""
+    items = [item for _, item in ranked]
+    sums = [sum(figures) for figures in zip(*(astuple(item.saving)[:4] for item in items), strict=True)]
+    return (ranked[0][0][0], sum(rank for (_, rank), _ in ranked)), replace(
+        items[0],
+        why="; ".join(item.why for item in items),
+        where="; ".join(item.where for item in items),
+        saves_ns_at_most=sum(item.saves_ns_at_most for item in items),
+        how_bound="; and ".join(item.how_bound for item in items),
+        saving=Saving(*sums, items[0].saving.has_steps),
     )
 
 
