@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from string import Template
 
@@ -324,14 +324,16 @@ def _advice(
 def _together(ranked: Sequence[tuple[tuple[bool, float], Advice]]) -> tuple[tuple[bool, float], Advice]:
     """Merge advice on different time into the first, with the reasons, places, savings and ranks of all."""
     items = [item for _, item in ranked]
-    sums = [sum(figures) for figures in zip(*(astuple(item.saving)[:4] for item in items), strict=True)]
+    ns, ratio, most_ns, most_ratio = (
+        sum(getattr(item.saving, figure) for item in items) for figure in ("ns", "ratio", "at_most_ns", "at_most_ratio")
+    )
     return (ranked[0][0][0], sum(rank for (_, rank), _ in ranked)), replace(
         items[0],
         why="; ".join(item.why for item in items),
         where="; ".join(item.where for item in items),
         saves_ns_at_most=sum(item.saves_ns_at_most for item in items),
         how_bound="; and ".join(item.how_bound for item in items),
-        saving=Saving(*sums, items[0].saving.has_steps),
+        saving=Saving(ns, ratio, most_ns, most_ratio, items[0].saving.has_steps),
     )
 
 
