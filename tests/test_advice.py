@@ -592,6 +592,13 @@ def test_a_cold_start_has_advice_of_its_own(event: Callable[[int], dict[str, Any
     assert report.advice[0].saves_ns_at_most <= sum(report.verdict.parts_ns.values())
 
 
+def test_loading_before_first_uses_is_no_cold_start() -> None:
+    """One batch is recorded, so every kernel runs for the first time; the next batch is loaded as the first was."""
+    report = analysed(first_uses(same=False), [annotation(LOADS, 5_000 * n + 100, 4_700) for n in range(12)])
+    assert report.verdict.cause == "data-loading"
+    assert ids(report)[0] == "data-loading"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("regions", "says"), [(0, False), (1, False), (12, True)])
 def test_code_that_is_compiled_without_graphs_is_called_so(regions: int, says: bool) -> None:

@@ -12,7 +12,7 @@ import polars as pl
 
 from trace_analyzer import analysis, errors, schema, thresholds, units
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.catalog.event_names import HOST_WAIT, PROFILER_STEP_NAME
+from trace_analyzer.catalog.event_names import DATA_LOADING, HOST_WAIT, PROFILER_STEP_NAME
 from trace_analyzer.frames.intervals import clip
 from trace_analyzer.vocabulary import HOST_CAUSES, PARTS, WORK
 
@@ -72,12 +72,12 @@ def first_launches(linked_events: pl.DataFrame, host: Host) -> pl.DataFrame:
 def cold_idle(idle_causes: pl.DataFrame, gaps: pl.DataFrame, first_launches: pl.DataFrame) -> pl.DataFrame:
     """Return host time in ``idle_causes`` within gaps of at least 1 ms that a kernel's slow first launch ends.
 
-    Waits of the host for other threads or processes are excluded, as they can recur.
+    Loading of data and waits of the host for other threads or processes are excluded, as they can recur.
     """
     long = gaps.filter(pl.col("duration_ns") >= thresholds.COLD_START_GAP_NS)
     cold = long.join(first_launches.filter("is_slow"), on="activity_id", how="semi")
     within = idle_causes.filter(pl.col("gap_id").is_in(cold.get_column("gap_id").implode()))
-    return within.filter(pl.col("cause").is_in(HOST_CAUSES), pl.col("cause") != HOST_WAIT)
+    return within.filter(pl.col("cause").is_in(HOST_CAUSES), ~pl.col("cause").is_in([DATA_LOADING, HOST_WAIT]))
 
 
 def ns_in_windows(idle: pl.DataFrame, windows: pl.DataFrame) -> dict[int, int]:
