@@ -5,6 +5,8 @@ import math
 import random
 import re
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,7 @@ def check_program(content: bytes, *, page: bool = True, verbs: bool = True) -> R
     if verbs:
         check_order(content, report)
         check_estimate(report)
+        check_flip(report, partial(pipeline.analyze, content))
         check_comparison(report)
         check_export(content, report)
     return report
@@ -134,6 +137,16 @@ def _check_shares(verdict: Verdict) -> None:
     (idle,) = (item.value for item in verdict.evidence if item.metric == "idle_ns")
     assert idle == totals.idle_ns
     assert not {"earlier-work", "time-slice", "unrecorded-work"} & {*totals.idle}
+
+
+def check_flip(report: Report, analyse: Callable[..., Report]) -> None:
+    """Check that the verdict with a measured step on either side of the step that the verdict names is as it says."""
+    said = r"under about ([\d.]+) (ns|us|ms|s) without the profiler, it is (\S+(?: or \S+)*) "
+    for why in filter(None, (re.match(f"if a step takes {said}", why) for why in report.verdict.confidence_why)):
+        step_ms = float(why[1]) * {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}[why[2]]
+        below, above = (analyse(measured_step_ms=ratio * step_ms).verdict.regime for ratio in (0.96, 1.04))
+        assert below in why[3].split(" or ")
+        assert above == report.verdict.regime
 
 
 _OF_DEVICE, _OF_CPU = ("fuse", "tf32", "bf16", "overlap"), ("no-sync", "prefetch", "warm", "graphs")

@@ -7,12 +7,13 @@ import json
 import random
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import polars as pl
 import pytest
 from conftest import CORPUS, SAMPLES, corpus_rows
-from program_laws import check_estimates, check_regime
+from program_laws import check_estimates, check_flip, check_regime
 from test_advice_code import check_code
 from test_advice_laws import bounds_hold, counted_once, order_holds
 from test_blame import drains_hold_idle_time_once, idle_time_is_blamed_once, operators_spend_what_they_last
@@ -285,6 +286,7 @@ def test_every_what_if_obeys_the_laws(path: Path, corpus_report: Reports) -> Non
     document = whatif(report).document()
     check_estimates(document)
     check_regime(report)
+    check_flip(report, partial(analyze, path))
     if refused is not None:
         return
     known = [

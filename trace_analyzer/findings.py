@@ -222,6 +222,14 @@ def window_findings(
     )
 
 
+def measured(findings: Findings, step_ns: int) -> Findings:
+    """Return the findings on a window of steps as if a step without the profiler had been measured, ns."""
+    parts, steps = findings.parts_ns, len(findings.window.steps)
+    slowed = {cause: parts.get(cause, 0) for cause in profiler_overhead.SLOWED}
+    recording = profiler_overhead.extra_of(slowed, sum(parts.values()), steps, step_ns)
+    return findings._replace(recording=recording.with_waits(_waits_ns(findings.device, parts)))
+
+
 def _waits_ns(device: DeviceFindings, parts_ns: Mapping[str, int]) -> int:
     """Return the time of a partition that may be waiting for other ranks."""
     return round((device.peer_wait_ratio or 0.0) * parts_ns.get("communication", 0))

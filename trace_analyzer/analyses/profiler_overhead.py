@@ -132,10 +132,10 @@ def measured(
     sums: dict[int, dict[str, int]] = {window: {} for window in recorded}
     for window, cause, ns in by_window.agg(pl.col("overlap_ns").sum()).sort("window", "cause").iter_rows():
         sums[window][cause] = ns
-    return {window: _measured(sums[window], *recorded[window], measured_step_ns) for window in recorded}
+    return {window: extra_of(sums[window], *recorded[window], measured_step_ns) for window in recorded}
 
 
-def _measured(slowed_ns: Mapping[str, int], recorded_ns: int, steps: int, measured_step_ns: int) -> ProfilerOverhead:
+def extra_of(slowed_ns: Mapping[str, int], recorded_ns: int, steps: int, measured_step_ns: int) -> ProfilerOverhead:
     """Return the extra time of ``steps`` steps of total length ``recorded_ns`` over the measured time."""
     total = sum(slowed_ns.values())
     extra = max(0, recorded_ns - steps * measured_step_ns)

@@ -20,9 +20,10 @@ from trace_analyzer.replay.estimates import DeviceReplay, Estimates
 from trace_analyzer.replay.graph import CALL, EDGES, OF_ACTIVITIES, OF_DURATION, RETURN, THREAD
 from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Ints, Segments, by_track, is_any, numbers_from
+from trace_analyzer.replay.refusals import refused_replayed, unexplained
 from trace_analyzer.replay.weights import FIRST_DEVICE, NothingToChange, instant_cpu, scale_activities, scale_label
 from trace_analyzer.replay.whatif import PathPart, located, path_parts
-from trace_analyzer.report import Lever, Resource
+from trace_analyzer.report import Lever, Regime, Resource
 from trace_analyzer.schema import F64, Column, Member, Table, columns
 from trace_analyzer.sections import Section, Shown
 from trace_analyzer.thresholds import UNRECORDED_RATIO
@@ -227,22 +228,39 @@ _UNKNOWN = (*UNKNOWN_CAUSES, *NOT_OWN, WITHHELD)
 
 def levers(device_replay: DeviceReplay, window_findings: Findings | None) -> Levers:
     """Return what the step of the judged device saves if each resource takes no time."""
-    replay = device_replay.replay
-    if replay is None or device_replay.unlinked is not None or window_findings is None or not replay.identity.step_ns:
-        return Levers()
-    recording = window_findings.recording
-    parts_ns, now = judged_parts(window_findings.parts_ns, recording), replay.identity.step_ns
-    if parts_ns != window_findings.parts_ns and now == replay.recorded_step_ns:
-        return Levers()
-    # The replay takes for host time what the device may have worked.
-    if sum(parts_ns.get(part, 0) for part in _UNKNOWN) > UNRECORDED_RATIO * sum(parts_ns.values()):
+    replay, findings = device_replay.replay, window_findings
+    if replay is None or device_replay.unlinked is not None or findings is None:
         return Levers()
     used = _resources(replay)
-    present = [resource for resource in (_HOST, *_OF_BOUND.values()) if resource == _HOST or (used == resource).any()]
-    saves = {resource: _saved_ns(replay, used, resource) for resource in present}
-    path = replay.path_now
+
+    def measured(findings: Findings, step_ns: int) -> Levers:
+        other = replay.without_profiler(step_ns)
+        refused = refused_replayed(other) or unexplained(other)
+        return Levers() if refused else Levers(saves_per_ns=_savings(other, findings, used)[1])
+
+    saves, per_ns = _savings(replay, findings, used)
+    if not saves:
+        return Levers(measured=measured)
+    parts_ns, now, path = judged_parts(findings.parts_ns, findings.recording), replay.identity.step_ns, replay.path_now
     shares, on_path = _shares(parts_ns), _path_ratios(replay, path, used)
     rows = [Lever(one, shares.get(one, 0.0), on_path.get(one, 0.0), ns, ns / now) for one, ns in saves.items()]
+    of_host = _ordered(_host_levers(replay, path, parts_ns))
+    device_replay.trim()
+    return Levers(_ordered(rows), per_ns, of_host, measured=measured)
+
+
+def _savings(
+    replay: Replay, findings: Findings, used: npt.NDArray[np.str_]
+) -> tuple[dict[Resource, float], dict[Regime, float] | None]:
+    """Return what a step saves without each resource, and per ns of each regime's time; none where that is not known."""
+    parts_ns, now = judged_parts(findings.parts_ns, findings.recording), replay.identity.step_ns
+    if not now or (parts_ns != findings.parts_ns and now == replay.recorded_step_ns):
+        return {}, None
+    # The replay takes for host time what the device may have worked.
+    if sum(parts_ns.get(part, 0) for part in _UNKNOWN) > UNRECORDED_RATIO * sum(parts_ns.values()):
+        return {}, None
+    present = [resource for resource in (_HOST, *_OF_BOUND.values()) if resource == _HOST or (used == resource).any()]
+    saves = {resource: _saved_ns(replay, used, resource) for resource in present}
     window, groups = sum(parts_ns.values()), groups_of(parts_ns)
     saved = {regime: max(saves.get(one, 0.0) for one in resources) for regime, resources in OF_REGIME.items()}
     per_ns = {regime: saved[regime] / now * window / ns for regime, ns in groups.items() if ns}
@@ -250,11 +268,8 @@ def levers(device_replay: DeviceReplay, window_findings: Findings | None) -> Lev
     # bound is. Of those that no rule knows, it is not known what hides them.
     known = per_ns if parts_ns.get("other", 0) <= UNRECORDED_RATIO * window else {}
     of_kernels = next((known[regime] for regime in KERNEL_REGIMES if regime in known), 1.0)
-    for regime in groups.keys() - per_ns:
-        per_ns[regime] = of_kernels if regime in KERNEL_REGIMES else 1.0
-    of_host = _ordered(_host_levers(replay, path, parts_ns))
-    device_replay.trim()
-    return Levers(_ordered(rows), per_ns, of_host)
+    others = {regime: of_kernels if regime in KERNEL_REGIMES else 1.0 for regime in groups.keys() - per_ns}
+    return saves, per_ns | others
 
 
 def _ordered(rows: Iterable[Lever]) -> tuple[Lever, ...]:

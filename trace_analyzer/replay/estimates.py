@@ -118,7 +118,7 @@ def device_replay(replay_sources: ReplaySources) -> DeviceReplay:
     measured_ns = sources.measured_step_ms and sources.measured_step_ms * NS_PER_MS
     name = sources.reported_devices.filter(device=device).item(0, "name")
     replay = Replay.of(sources, device, measured_ns, sources.trace.header.memory_bytes(name))
-    if (reason := refused_replayed(sources, replay, device, ())) is not None:
+    if (reason := refused_replayed(replay)) is not None:
         return DeviceReplay(device, window, reason)
     return DeviceReplay(
         device, window, None, replay, too_few(sources, device) or without_links(sources, device) or unexplained(replay),

@@ -1,6 +1,6 @@
 """Predict step times under changes, with intervals; refuse traces that cannot be replayed; find the critical path."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from math import ceil, hypot, inf
@@ -57,10 +57,12 @@ from trace_analyzer.replay.weights import (
     Scene,
     Weights,
     attributes,
+    factor_of,
     infinite_cpu,
     infinite_gpu,
     measured,
     quickened,
+    steps_by_factor,
 )
 from trace_analyzer.thresholds import WORTH_RATIO
 from trace_analyzer.units import percent
@@ -109,9 +111,8 @@ class Replay:
     @cached_property
     def scene(self) -> Scene:
         """Return the inputs of changes."""
-        steady_steps = max(int(self.graph.recorded.steps.steady.sum()), 1)
-        steady = steady_edges(self.graph)
-        return Scene(self.graph, self.known, self._report, steady, steady_steps, self._base[1], self._memory_bytes)
+        steady, count = steady_edges(self.graph), max(int(self.graph.recorded.steps.steady.sum()), 1)
+        return Scene(self.graph, self.known, self._report, steady, count, self._base[1], self._memory_bytes)
 
     @cached_property
     def recorded_step_ns(self) -> float:
@@ -124,9 +125,18 @@ class Replay:
         weights, step_ns, asked = measured(self.graph), self.recorded_step_ns, self._measured_ns
         if asked is None or asked >= step_ns:
             return weights, step_ns
-        anchor = step_ns / max(self.anchors.mean(self.graph.replay(weights.of(self.graph))[0]), 1.0)
-        less = quickened(weights, lambda less: self._pass(less.of(self.graph), anchor).step_ns, asked)
-        return (weights, step_ns) if less is None else (less, asked)
+        factor = factor_of(self._steps, asked / step_ns)
+        return (weights, step_ns) if factor is None else (quickened(weights, factor), asked)
+
+    @cached_property
+    def _steps(self) -> Callable[[float], float]:
+        return steps_by_factor(self.graph, lambda weight: self.anchors.mean(self.graph.replay(weight)[0]))
+
+    def without_profiler(self, step_ns: float) -> "Replay":
+        """Return the replay of the program whose step takes ``step_ns`` without the profiler."""
+        other = Replay(self.graph, self._report, self.measure, step_ns, self._memory_bytes)
+        other.known, other._steps = self.known, self._steps
+        return other
 
     @property
     def misses_measured(self) -> bool:
@@ -401,14 +411,12 @@ class Replay:
 
         Unexplained time is removed from both, as it may belong to either.
         """
-        step_times = []
-        for effect in (infinite_gpu, infinite_cpu):
-            weights = self._measured.copy()
-            effect(weights, self.scene)
-            kept = self.run(weights).step_ns
-            dropped = self.run(weights, unexplained=False).step_ns if weights.rest.any() else kept
-            step_times.append(min(kept, dropped, self.identity.step_ns))
-        return step_times[0], step_times[1]
+        floors = [self.identity.step_ns, self.identity.step_ns]
+        for side, effect in enumerate((infinite_gpu, infinite_cpu)):
+            effect(weights := self._measured.copy(), self.scene)
+            ways = (True, False) if weights.rest.any() else (True,)
+            floors[side] = min(floors[side], *(self.run(weights, unexplained=way).step_ns for way in ways))
+        return floors[0], floors[1]
 
     def path(self, outcome: Outcome) -> Ints:
         """Return the edges of the critical path that end within a measured step, latest first."""
@@ -436,23 +444,19 @@ class Replay:
         return float(weights.rest[path].sum() / max(outcome.weight[path].sum(), 1))
 
     def _inferred_ratio(self, path: Ints, outcome: Outcome) -> float:
-        total = outcome.weight[path]
         inferred = self.graph.inferred[path] & is_any(self.graph.kind[path], _INFERRED)
-        return float(total[inferred].sum() / max(total.sum(), 1))
+        return float(outcome.weight[path[inferred]].sum() / max(outcome.weight[path].sum(), 1))
 
     @cached_property
     def round_trip(self) -> float:
-        """Return the error of a round trip: simulate a change, read the result as a recording, and undo the change.
-
-        It is the larger error of a CPU twice as fast and a device twice as fast.
-        """
+        """Return the larger error of two round trips: of a CPU and of a device twice as fast."""
         return max(self.round_trip_of(target) for target in ("cpu", "gpu"))
 
-    def round_trip_of(self, target: str, factor: float = 2.0) -> float:
-        """Return the error of one round trip, relative to the step without changes."""
-        outcome = self.outcome(faster(target, factor))
-        moved = Replay(build(moved_recording(self.graph, outcome.times)), self._report, self.measure)
-        back = moved.anchors.mean(moved.outcome(faster(target, 1 / factor)).times)
+    def round_trip_of(self, target: str) -> float:
+        """Return how far a change, read as a recording and undone, misses the step without changes, relative to that."""
+        graph = build(moved_recording(self.graph, self.outcome(faster(target, 2.0)).times))
+        moved = Replay(graph, self._report, self.measure)
+        back = moved.anchors.mean(moved.outcome(faster(target, 0.5)).times)
         return abs(back / self._unchanged.step_ns - 1) if self._unchanged.step_ns else 0.0
 
     def parts(self, changes: tuple[Change, ...] = ()) -> tuple[Floats, Iterator[tuple[int, Mapping[str, float]]]]:
@@ -465,10 +469,7 @@ class Replay:
         return label_ns / max(float(label_ns.sum()), 1.0) * outcome.step_ns, curves
 
     def _speedups(self, weights: Weights, label: int, outcome: Outcome) -> Mapping[str, float]:
-        """Return the step with one label's time multiplied by each of `SPEEDUPS`.
-
-        If removing all of this time does not shorten the step, smaller reductions are not computed.
-        """
+        """Return the step with one label's time multiplied by each of `SPEEDUPS`; where none of it matters, all are one pass."""
         total, step_ns, graph = outcome.weight, outcome.step_ns, self.graph
         own = np.flatnonzero((self.known.label == label) & ~weights.removed)
         taken = (weights.device + weights.host)[own]

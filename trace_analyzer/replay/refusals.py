@@ -24,14 +24,12 @@ _CAPTURE = r"(?i)StreamBeginCapture|StreamEndCapture|GraphInstantiate"
 
 def refusal(report: Analysed, replay: Replay, device: int, changes: tuple[Change, ...]) -> str | None:
     """Return why a trace cannot be replayed, for people; None where it can."""
-    return refused_unseen(report, device) or refused_replayed(report, replay, device, changes)
+    reasons = (refused_unseen(report, device), *(barred(report, device, change) for change in changes))
+    return next(filter(None, reasons), None) or refused_replayed(replay)
 
 
-def refused_replayed(report: Analysed, replay: Replay, device: int, changes: tuple[Change, ...]) -> str | None:
+def refused_replayed(replay: Replay) -> str | None:
     """Return why a trace that `refused_unseen` accepts cannot be replayed, for people; None where it can."""
-    reason = next(filter(None, (barred(report, device, change) for change in changes)), None)
-    if reason is not None:
-        return reason
     if replay.misses_measured:
         return "the step without the profiler is shorter than this CPU explains: recording slows others, such as peers, too"
     reason = unexplained(replay)

@@ -4,7 +4,7 @@ trace, and the reasons why one does not apply.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -193,29 +193,38 @@ def scale_host(weights: Weights, factor: float) -> None:
     weights.host *= factor
 
 
-def quickened(weights: Weights, step_of: Callable[[Weights], float], step_ns: float) -> Weights | None:
-    """Return the weights with the CPU's own work so much shorter that the step takes ``step_ns``; None where it cannot.
+def quickened(weights: Weights, factor: float) -> Weights:
+    """Return the weights with the CPU's own work that recording lengthens multiplied by ``factor``."""
+    less = weights.copy()
+    less.parts[list(_SLOWED)] *= factor
+    less.host *= factor
+    return less
 
-    The work that recording lengthens shrinks by one factor, which bisection finds. A CPU that is ahead of the device is not
-    seen in the step: of all factors with this step, to `WORTH_RATIO`, it is the middle one.
+
+def steps_by_factor(graph: Graph, step_of: Callable[[Ints], float]) -> Callable[[float], float]:
+    """Return the step, by ``step_of`` weights, with the CPU's own work multiplied by a factor, of which each is replayed once."""
+    without, whole = (quickened(measured(graph), factor).of(graph) for factor in (0.0, 1.0))
+    return cache(lambda factor: step_of(np.rint(without + factor * (whole - without)).astype(np.int64)))
+
+
+def factor_of(step_of: Callable[[float], float], ratio: float) -> float | None:
+    """Return the factor of the CPU's own work with which the step takes a ratio of its time, by bisection; None without one.
+
+    A CPU that is ahead of the device is not seen in the step: of all factors with this step, to `WORTH_RATIO`, it is the
+    middle one.
     """
-
-    def shrunk(factor: float) -> Weights:
-        less = weights.copy()
-        less.parts[list(_SLOWED)] *= factor
-        less.host *= factor
-        return less
+    step = max(step_of(1.0), 1.0) * ratio
 
     def largest_within(most_ns: float) -> float:
         low, high = 0.0, 1.0
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
-            low, high = (low, middle) if step_of(shrunk(middle)) > most_ns else (middle, high)
+            low, high = (low, middle) if step_of(middle) > most_ns else (middle, high)
         return low
 
-    if step_of(shrunk(0.0)) > step_ns * (1 + WORTH_RATIO) or step_of(weights) < step_ns:
+    if step_of(0.0) > step * (1 + WORTH_RATIO):
         return None
-    return shrunk((largest_within(step_ns * (1 - WORTH_RATIO)) + largest_within(step_ns * (1 + WORTH_RATIO))) / 2)
+    return (largest_within(step * (1 - WORTH_RATIO)) + largest_within(step * (1 + WORTH_RATIO))) / 2
 
 
 _SLOWED = tuple(number for number, name in enumerate(HOST_PARTS) if PARTS[name].slowed)

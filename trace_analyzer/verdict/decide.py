@@ -3,20 +3,17 @@
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
-import numpy as np
-
 from trace_analyzer import thresholds as t
 from trace_analyzer.analyses.left_out import LeftOut
 from trace_analyzer.analyses.profiler_overhead import SLOWED, is_measured
 from trace_analyzer.catalog.event_names import TO_PEER, WITHIN_DEVICE, in_function, prepares_input_files
-from trace_analyzer.findings import Findings
+from trace_analyzer.findings import Findings, measured
 from trace_analyzer.report import Confidence, Evidence, Regime, Verdict
 from trace_analyzer.report.devices import DeviceReport
 from trace_analyzer.units import NS_PER_S, counted, duration, percent, visible
 from trace_analyzer.verdict.judge import (
     KERNEL_REGIMES,
     NO_LEVERS,
-    ORDER,
     Doubt,
     Judgement,
     Levers,
@@ -29,7 +26,6 @@ from trace_analyzer.verdict.judge import (
     judge,
     judged_parts,
     launch_clause,
-    leaders,
     lowering,
     roof_doubts,
     roof_evidence,
@@ -399,25 +395,31 @@ def _caps(findings: Findings, judgement: Judgement) -> Iterator[str]:
 
 
 def _flip(findings: Findings, judgement: Judgement) -> Iterator[str]:
-    """Yield below which step without the profiler another regime limits, where recording can slow the host so much."""
+    """Yield below which step without the profiler other regimes limit, where recording can slow the host so much."""
     if judgement.regime != "overhead-bound" or not findings.window.steps or is_measured(findings.recording):
         return
-    parts, window, steps = findings.parts_ns, sum(findings.parts_ns.values()), len(findings.window.steps)
-    most = min(_most_of_recording_ns(parts), t.RECORDING_MOST_RATIO * window)
-    taken = np.linspace(0, most, 101)
-    worlds = np.tile([float(judgement.groups_ns[regime]) for regime in ORDER], (taken.size, 1))
-    worlds[:, ORDER.index("overhead-bound")] -= taken
-    leading, _ = leaders(worlds, window, judgement.levers)
-    other = np.flatnonzero(leading != leading[0])[:1]
-    if not other.size:
-        return
-    regime = ORDER[int(leading[other[0]])]
-    if all(lever.saves_ratio < t.BALANCED_RATIO for lever in judgement.levers.of(regime)):
-        # The host has hidden what other resources save: of these, time decides.
-        regime = ORDER[int(leaders(worlds[other], window)[0][0])]
-    if regime != judgement.regime:
-        step_ns = (window - taken[other[0]]) / steps
-        yield f"if a step takes under {duration(step_ns)} without the profiler, it is {regime} (as it may be above that: --measured-step-ms)"
+
+    def regime_at(step_ns: float) -> Regime | None:
+        known, of = measured(findings, round(step_ns)), judgement.levers.measured
+        parts = judged_parts(known.parts_ns, known.recording)
+        then = judge(parts, findings.cold_gap_ns, of(known, round(step_ns)) if of else NO_LEVERS)
+        return None if then is None or is_undecided(then, parts) else then.regime
+
+    window, steps = sum(findings.parts_ns.values()), len(findings.window.steps)
+    most = min(_most_of_recording_ns(findings.parts_ns), t.RECORDING_MOST_RATIO * window)
+    low, high = (window - most) / steps, window / steps
+    below = [regime_at(low)]
+    for _ in range(_HALVINGS if below[0] != judgement.regime else 0):
+        regime = regime_at(middle := (low + high) / 2)
+        low, high = (low, middle) if regime == judgement.regime else (middle, high)
+        below = below if high == middle else [regime, *below]
+    if None not in below and judgement.regime not in below:
+        named = " or ".join(dict.fromkeys(filter(None, below)))
+        yield f"if a step takes under about {duration((low + high) / 2)} without the profiler, it is {named} (--measured-step-ms)"
+
+
+_HALVINGS = 5
+"""Of the step's interval: the flip is known to 2 % of the recorded step."""
 
 
 def _most_of_recording_ns(parts_ns: Mapping[str, int]) -> int:

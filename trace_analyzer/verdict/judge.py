@@ -5,7 +5,7 @@ shapes, the cost of recording, ...) moves time from one regime to another. A wor
 each such doubt, and all combinations are judged.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -60,13 +60,15 @@ class Levers(NamedTuple):
     """The levers, the largest saving first, and what the step saves per ns of each regime's time in the window.
 
     ``host`` are those of the host's work. Without a replay there are none, and shares of time decide. Loading then counts
-    with idle time that is charged to waits before it (``loading_behind_waits_ns``).
+    with idle time that is charged to waits before it (``loading_behind_waits_ns``). ``measured`` returns the levers of
+    findings whose step was measured without the profiler, ns.
     """
 
     rows: tuple[Lever, ...] = ()
     saves_per_ns: Mapping[Regime, float] | None = None
     host: tuple[Lever, ...] = ()
     loading_behind_waits_ns: int = 0
+    measured: Callable[[Findings, int], "Levers"] | None = None
 
     def of(self, regime: Regime) -> tuple[Lever, ...]:
         """Return the levers of a regime's resources."""
