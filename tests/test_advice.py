@@ -486,7 +486,7 @@ def test_two_kernels_side_by_side_take_their_time_once() -> None:
     wide = ADD.replace("<4, x>", "<4, at::native::CUDAFunctor_add<float>, x>")
     pairs = [kernel(wide, 60 * n, 50, stream=stream, grid=[500, 1, 1]) for n in range(12) for stream in (7, 8)]
     assert saved(analysed(pairs))["fewer-bytes"] == 12 * 25_000
-    beside = [kernel(GEMM, 60 * n + 10, 20, stream=9, grid=[500, 1, 1]) for n in range(12)]
+    beside = [kernel("my_gemm", 60 * n + 10, 20, stream=9, grid=[500, 1, 1]) for n in range(12)]
     assert saved(analysed(pairs, beside))["fewer-bytes"] == 12 * 15_000
     collectives = [
         [op("record_param_comms", 100 * n, 20, **{"Collective name": "allreduce", "In msg nelems": 1_000, "dtype": "Float"}),

@@ -1,5 +1,6 @@
 """Test conditions of advice: for each, a trace that calls for it, a near miss, and one that has the fix already."""
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -7,11 +8,18 @@ import pytest
 from kineto import A100, analysed, annotation, call, copy, kernel, launch, launched, loaded, op
 from test_advice import (
     ADD,
+    CASES,
+    FP32,
     GEMM,
     NCCL,
+    V100,
     WIDE,
     advised,
+    apart,
+    converted,
     copied_within,
+    cos_cos,
+    eager,
     in_a_row,
     iterations,
     matmuls,
@@ -19,6 +27,7 @@ from test_advice import (
     saved,
 )
 
+from trace_analyzer.advice.kernels import _weights_are_most
 from trace_analyzer.pipeline import report_of
 from trace_analyzer.units import duration
 from trace_analyzer.vocabulary import although
@@ -88,7 +97,9 @@ def test_weights_of_four_bits_by_kernel_or_operator(name: str, operator: str | N
     others = [kernel(ADD, 1_600 + 100 * n, 100, grid=[500, 1, 1], stream=9 + n) for n in range(14)]
     advice = {item.id: item for item in analysed(around, work, others).advice}
     assert "skinny-matmuls" not in advice or "fewer bits" not in advice["skinny-matmuls"].title
-    assert "torch.matmul" not in "".join(item.code for item in advice.values())
+    assert not {"torch.matmul", "quantize_("} & {
+        word for item in advice.values() for word in re.findall(r"[\w.]+\(?", item.code)
+    }
 
 
 @pytest.mark.parametrize("trains", [False, True])
@@ -416,10 +427,66 @@ MERGED = {"Input Dims": [[4096, 8, 512], [4096, 8]], "Input type": ["c10::Half",
         ("small-copies", uploads(2), True),
         ("small-copies", uploads(1), False),
         ("small-copies", uploads(1, within=True), False),
+        ("transport", messages(4_000_000, 9_400, 2_000, 9_400, ranks=1), False),
+        ("lazy-loading", CASES["recompilation"][0], False),
+        ("recompilation", CASES["lazy-loading"][0], False),
+        (
+            "cuda-graphs",
+            [[launch(n, 1, n), kernel("k", 1_000 + 20 * n, 10, correlation=n)] for n in range(1, 40)],
+            False,
+        ),
+        ("record-stacks", [launched(GEMM, 2_000 * n, 2_000 * n + 10, 1_500, n + 1) for n in range(12)], False),
+        ("fused-optimizer", eager(cos_cos(6)), False),
+        ("max-autotune", matmuls(1_765), False),
+        ("skinny-matmuls", products(100), True),
+        ("fewer-bytes", apart(WIDE.replace(", x>", ", c10::Half>")), False),
+        ("fewer-bytes", [in_a_row(WIDE), kernel("ampere_bf16_s16816gemm_bf16_128x64", 1_600, 100)], False),
+        ("fewer-bytes", [in_a_row(WIDE), kernel(FP32, 1_600, 100)], True),
     ],
 )
 def test_every_condition_counts(fix: str, program: list[object], asks: bool) -> None:
     assert (fix in saved(analysed(program))) == asks
+
+
+@pytest.mark.parametrize(
+    ("operator", "dims", "are_most"),
+    [
+        ("aten::convolution", "[[16, 64, 128, 128], [64, 64, 1, 1]]", False),
+        ("aten::convolution", "[[1, 4096, 1, 1], [4096, 4096, 1, 1]]", True),
+        ("aten::convolution", None, False),
+        ("aten::mm", "[[1, 4096], [4096, 4096]]", True),
+        ("aten::mm", "[[1, 4096]]", False),
+        ("aten::linear", None, True),
+        (None, None, True),
+    ],
+)
+def test_weights_are_the_second_factor(operator: str | None, dims: str | None, are_most: bool) -> None:
+    assert _weights_are_most(operator, dims, "fp16", 34e6) == are_most
+
+
+@pytest.mark.parametrize(
+    ("device", "code"), [(V100, "model = torch.compile(model)"), (A100, "model = model.to(torch.bfloat16)")]
+)
+def test_weights_in_fp16_underflow_in_training(device: dict[str, Any], code: str) -> None:
+    trains = annotation("Optimizer.step#SGD.step", 990, 2)
+    assert advised("casts", converted("aten::linear"), trains, devices=[device]).code.startswith(code)
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_training_does_not_quantize(trains: bool) -> None:
+    step = [annotation("Optimizer.step#SGD.step", 990, 2)] if trains else []
+    assert ("fewer bits" in advised("skinny-matmuls", products(4), step).title) != trains
+
+
+def test_the_median_kernel_is_no_copy() -> None:
+    copies = [
+        [call("cudaMemcpyAsync", 1_000 * n + 310 + 5 * k, 4, correlation=1_000 * n + k + 50), copy("DtoD (Device -> Device)", 1_000 * n + 315 + 20 * k, 15, correlation=1_000 * n + k + 50)]
+        for n in range(12) for k in range(4)
+    ]  # fmt: skip
+    assert (
+        "the median kernel takes 50 us (12 kernels)"
+        in advised("bigger-batch", iterations(lambda t: op("aten::mm", t, 300)), copies).why
+    )
 
 
 def test_only_kernels_that_hold_a_twentieth_of_the_window_are_named() -> None:

@@ -40,7 +40,7 @@ from trace_analyzer.analyses.communication import with_exposed
 from trace_analyzer.catalog.devices import interconnects_of
 from trace_analyzer.catalog.event_names import DDP, TO_HOST, TO_PEER, WITHIN_DEVICE, copy_direction
 from trace_analyzer.frames.lookups import lookup
-from trace_analyzer.replay.kernel_changes import BUCKET_BYTES, BUCKETED
+from trace_analyzer.replay.kernel_changes import BUCKET_BYTES, BUCKETED, mostly_narrow
 from trace_analyzer.report.summaries import judged_parts
 from trace_analyzer.units import NS_PER_S, bandwidth, percent, size
 
@@ -106,8 +106,6 @@ def gradient_buckets(context: AdviceContext) -> Opportunity | None:
         pl.col("message_bytes") < thresholds.SMALL_MESSAGE_BYTES,
         (pl.col("group_size") >= 2).fill_null(True),  # fewer ranks exchange nothing
     )
-    if rows.is_empty():
-        return None
     typical = rows.get_column("message_bytes").median()
     # At best as many messages stay as there are steps, or buckets of their bytes: the shortest ones.
     stay = pl.max_horizontal(pl.lit(context.steps), (pl.col("message_bytes").sum() // BUCKET_BYTES + 1).cast(pl.Int64))
@@ -270,9 +268,6 @@ def _copies_of(context: AdviceContext, copies: pl.DataFrame, why: str) -> Opport
     everything = _part_of(context, "copy", (*_COMPUTES, "communication"), why)
     if everything is None or copies.is_empty():
         return None
-    rows = context.within.activities.filter(pl.col("bound") == "copy")
-    if copies.height == rows.height:
-        return everything
     alone = held_ns(context, copies, ["copy"])
     return replace(
         everything,
@@ -368,9 +363,7 @@ def _cast_kernels(context: AdviceContext) -> pl.DataFrame:
 
 def runs_in_16_bits(context: AdviceContext) -> bool:
     """Return whether autocast is active, or matmuls and convolutions take most of their time in at most 16 bits."""
-    known = context.within.activities.filter(pl.col("group") == "matmul").drop_nulls("dtype")
-    narrow = known.filter(pl.col("dtype").is_in(["bf16", "fp16", "fp8", "int8"]))
-    return 2 * total(narrow, "duration_ns") > total(known, "duration_ns") or not _cast_kernels(context).is_empty()
+    return mostly_narrow(context.within.activities) or not _cast_kernels(context).is_empty()
 
 
 def compiled_copies(context: AdviceContext) -> Opportunity | None:

@@ -34,7 +34,7 @@ def appends_to_cache(context: AdviceContext) -> bool:
     """Return whether an inference program appends a row to tensors of many lengths, as decoding does to its cache."""
     if context.program != "inference":
         return False
-    appends = context.host.those((pl.col("kind") == "operator") & (pl.col("name") == "aten::cat"), "event_id")
+    appends = context.host.those(pl.col("name") == "aten::cat", "event_id")
     rows = context.within.shapes.join(appends, left_on="operator_id", right_on="event_id", how="semi")
     shapes = rows.get_column("input_dims")
     lengths = shapes.cast(pl.String).str.extract(_APPENDED).drop_nulls()
@@ -81,7 +81,6 @@ def differing_ratio(context: AdviceContext) -> float:
         return 0.0
     kernels = context.within.activities.filter(pl.col("kind") == "kernel").select("name", "blocks", "start_ns")
     own = kernels.sort("start_ns").join_asof(steps.sort("start_ns"), on="start_ns", strategy="backward")
-    own = own.filter(pl.col("start_ns") < pl.col("end_ns"))
     counts = own.group_by("name", "blocks", "step").len().group_by("name", "blocks").agg(
         pl.col("len").sum(), pl.col("len").min().alias("least"), pl.len().alias("steps")
     )  # fmt: skip

@@ -187,7 +187,7 @@ def _weights_are_most(
     if argument is None or input_dims is None or not moved_bytes or dtype not in _ITEM_BYTES:
         return not is_convolution
     dims = json.loads(input_dims)
-    if argument >= len(dims) or (not is_convolution and _sums_over_rows(dims[argument - 1], dims[argument])):
+    if argument >= len(dims) or _sums_over_rows(dims[argument - 1], dims[argument]):
         return False
     return bool(2 * prod(dims[argument]) * _ITEM_BYTES[dtype] > moved_bytes)
 
@@ -439,10 +439,10 @@ def max_autotune(context: AdviceContext) -> Opportunity | None:
     )
     if total(rows, pl.col("duration_ns") - pl.col("roof_ns") / thresholds.GOOD_ROOF_RATIO) < worth_ns(context):
         return None
-    reached = total(rows, "roof_ns") / max(1, total(rows, "duration_ns"))
+    reached = total(rows, "roof_ns") / total(rows, "duration_ns")
     sums = rows.group_by("bucket", "operator", "dtype").agg(pl.col("lost_ns").sum())
     most = sums.sort("lost_ns", "bucket", "operator", "dtype", descending=[True, False, False, False])
-    bucket = str(most.get_column("bucket").first() or "")
+    bucket = most.item(0, "bucket")
     case = "convolution" if bucket == "convolution" else ""
     if bucket == "attention":
         case = _attention_case(context, most) or "attention of another library"
@@ -484,7 +484,7 @@ def less_work(context: AdviceContext) -> Opportunity | None:
     """Report compute-bound kernels that reach much of the roof, by name: nothing known makes them faster."""
     slow = context.within.roofs.filter(pl.col("inefficient") | pl.col("few_tiles"))
     rest = context.within.activities.join(slow, on="activity_id", how="anti", maintain_order="left")
-    heavy = rest.filter((pl.col("bound") == "compute") & ~pl.col("recomputed").fill_null(False)).join(
+    heavy = rest.filter(pl.col("bound") == "compute").join(
         context.within.roofs.select("activity_id", "roof_ns"), on="activity_id", how="left", maintain_order="left"
     )
     known = heavy.drop_nulls("roof_ns")

@@ -189,8 +189,7 @@ def _optimizer_launches(context: AdviceContext) -> Opportunity | None:
     members = members.join(compiled.select("activity_id"), on="activity_id", how="anti", maintain_order="left")
     launches = members.get_column("launch_id").n_unique() / updates if updates else 0
     several = pl.coalesce("operator", "name").str.contains(r"(?i)_foreach|_fused|multi_tensor|fused")
-    fused = where_called(members, several).height / members.height if members.height else 1.0
-    if launches < thresholds.OPTIMIZER_LAUNCHES or fused > 0.5:
+    if launches < thresholds.OPTIMIZER_LAUNCHES or 2 * where_called(members, several).height > members.height:
         return None
     why = f"the optimizer makes {count(launches)} launches per update, most of them for one tensor each"
     return idle_opportunity(

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from trace_analyzer.catalog.event_names import NAMED, step_marks
-from trace_analyzer.catalog.kernels import bucket_key, is_group_named, is_line, line_label
+from trace_analyzer.catalog.kernels import bucket_key, is_group_named, is_line, line_label, operand_type
 from trace_analyzer.errors import did_you_mean
 from trace_analyzer.frames.arrays import column
 from trace_analyzer.frames.lookups import as_strings, factorize, lookup, map_unique
@@ -285,7 +285,7 @@ def narrower(weights: Weights, scene: Scene, options: Mapping[str, float | str])
     )
     reached = 1.0 if "reach" in options else _reached(scene, rows.get_column("target_dtype").unique().to_list())
     factor = (joined.get_column("share") / reached).fill_null(1.0).clip(0.0, 1.0).to_numpy().copy()
-    if half and not _mostly_narrow(scene.known.table):
+    if half and not mostly_narrow(scene.known.table):
         trains = not scene.tables["backward_links"].is_empty()
         stays = pl.col("operator").str.contains(IN_FP32).fill_null(False) if trains else pl.lit(value=False)
         traffic = joined.select(
@@ -328,11 +328,21 @@ IN_FP32 = (
 """Operators that autocast runs in FP32 on CUDA devices, and their gradients (docs: "CUDA Ops that can autocast to float32")."""
 
 
-def _mostly_narrow(table: pl.DataFrame) -> bool:
-    """Return whether 16-bit types take most of the matmul time with known type: the rest is then in FP32 on purpose."""
-    known = table.filter(pl.col("group") == "matmul").drop_nulls("dtype")
-    narrow = known.filter(pl.col("dtype").is_in(["bf16", "fp16", "fp8", "int8"])).get_column("duration_ns").sum()
+def mostly_narrow(kernels: pl.DataFrame) -> bool:
+    """Return whether at most 16 bits take most of the matmul time with a type: the rest is then in FP32 on purpose.
+
+    Where no shapes were recorded, the names of kernels show their types.
+    """
+    matmuls = kernels.filter(pl.col("group") == "matmul")
+    named = map_unique(matmuls.select("name"), operand_type("name")).to_series()
+    known = matmuls.select(
+        pl.coalesce(pl.col("dtype").cast(pl.String), named).alias("type"), "duration_ns"
+    ).drop_nulls()
+    narrow = known.filter(pl.col("type").is_in(_NARROW)).get_column("duration_ns").sum()
     return bool(2 * narrow > known.get_column("duration_ns").sum())
+
+
+_NARROW = ("bf16", "fp16", "fp8", "int8", "c10::BFloat16", "c10::Half")
 
 
 def batch(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
