@@ -17,7 +17,7 @@ from trace_analyzer import checks, errors, json_types, pipeline, registry, thres
 from trace_analyzer.compare import comparison, decomposition, profiles, sides
 from trace_analyzer.render.exports import write_perfetto
 from trace_analyzer.render.html.timeline import payload, timeline_columns
-from trace_analyzer.replay.whatif import whatif
+from trace_analyzer.replay.whatif import WhatIf, whatif
 from trace_analyzer.report import Report, Verdict, summaries, verdicts
 
 SCHEMA = Draft202012Validator(registry.json_schema())
@@ -102,6 +102,17 @@ def check_estimate(report: Report) -> None:
     for text in (result.summary(), result.to_markdown()):
         assert not _CONTROLS.search(text)
     check_estimates(document)
+    below_floors_say_why(result)
+
+
+def below_floors_say_why(result: WhatIf) -> None:
+    """Check that where an interval starts below the floor that is printed for its side, the text says why it may."""
+    shown = [one for one in result.scenarios if result.changes or one in result.helpful or one.what == "sensitivity"]
+    for side, names, floor in (("CPU", _OF_CPU, result.device_floor_ns), ("GPU", _OF_DEVICE, result.cpu_floor_ns)):
+        least = (1 - abs(result.replay.error_ratio)) * (floor or 0.0) - 1 if result.replay else 0.0
+        if any(one.name in names and one.low_ns < least for one in shown):
+            text = " ".join(result.summary().split())
+            assert f"no {side} fix" not in text or re.search(f"no {side} fix [^,]*? unless it spares launches", text)
 
 
 _REGIMES = {

@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from conftest import CORPUS, SAMPLES, corpus_rows
-from program_laws import check_estimates, check_flip, check_regime
+from program_laws import below_floors_say_why, check_estimates, check_flip, check_regime
 from test_advice_code import check_code
 from test_advice_laws import bounds_hold, counted_once, order_holds
 from test_blame import drains_hold_idle_time_once, idle_time_is_blamed_once, operators_spend_what_they_last
@@ -283,8 +283,10 @@ def test_a_real_trace_replays_as_recorded_or_is_refused(name: str, corpus_report
 def test_every_what_if_obeys_the_laws(path: Path, corpus_report: Reports) -> None:
     report = corpus_report(path.name) if path.parent == CORPUS else analyze(path)
     replay, refused = replayed(report)
-    document = whatif(report).document()
+    result = whatif(report)
+    document = result.document()
     check_estimates(document)
+    below_floors_say_why(result)
     check_regime(report)
     check_flip(report, partial(analyze, path))
     if refused is not None:

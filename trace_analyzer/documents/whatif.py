@@ -9,7 +9,7 @@ from trace_analyzer.allocator.savings import OUTSIDE_BYTES, BatchMemory
 from trace_analyzer.catalog.calibration import Calibration
 from trace_analyzer.catalog.kernels import line_label
 from trace_analyzer.documents import Chapter, Document, Figure, Notes, PlainTable
-from trace_analyzer.replay.outcomes import only_removes
+from trace_analyzer.replay.outcomes import only_removes, unless_fused
 from trace_analyzer.replay.whatif import Scenario, WhatIf
 from trace_analyzer.report.verdicts import is_saving_known
 from trace_analyzer.sections import Axis, Boxes, Chart, LineMark, Strokes
@@ -113,7 +113,11 @@ def _floors(result: WhatIf) -> list[str]:
     known = [(side, duration(ns)) for side, ns in sides if ns > thresholds.WORTH_RATIO * (result.step_ns or 0.0)]
     batch = ", with the batch as it is" if any(change.name == "batch" for change in result.changes) else ""
     first = [f"Floors{batch}: no {side} fix goes below {ns} {unit}" for side, ns in known[:1]]
-    return [", ".join([*first, *(f"no {side} fix below {ns}" for side, ns in known[1:])]) + "."] if known else []
+    shown = result.scenarios if result.changes else result.helpful
+    unless = unless_fused(sides[1][1], shown) if ("GPU", duration(sides[1][1])) in known else ""
+    return (
+        [", ".join([*first, *(f"no {side} fix below {ns}" for side, ns in known[1:])]) + f"{unless}."] if known else []
+    )
 
 
 def memory_sentence(memory: BatchMemory) -> str:

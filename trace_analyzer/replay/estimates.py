@@ -11,7 +11,7 @@ from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.fixes import Fix
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.replay.changes import CHANGES, Change
-from trace_analyzer.replay.outcomes import Prediction
+from trace_analyzer.replay.outcomes import Prediction, unless_fused
 from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.refusals import barred, refused_replayed, refused_unseen, too_few, unexplained, without_links
 from trace_analyzer.replay.whatif import Skipped, by_reason, helpful, predict_each, scenario, standard_changes
@@ -262,20 +262,21 @@ def what_would_help(estimates: Estimates) -> pl.DataFrame:
     """Return table `what_would_help`; empty where no device worked."""
     if estimates.device is None:
         return WHAT_WOULD_HELP.empty()
-    rows = []
+    rows, now = [], estimates.now_ns or 0.0
+    shown = helpful(now, (scenario(now, change, then) for change, then in estimates.predictions.values()))
     if estimates.now_ns is not None:
-        now = estimates.now_ns
         rows.append({"kind": "now", "label": _now_label(estimates), "step_ns": now})
         rows += [
             {"kind": "change", "change": one.name, "label": one.label if one.is_known else f"{one.label} (uncertain)",
              "step_ns": one.step_ns, "low_ns": one.low_ns, "high_ns": one.high_ns, "saves_ratio": one.saves_ratio if one.is_known else None}
-            for one in helpful(now, (scenario(now, change, then) for change, then in estimates.predictions.values()))
+            for one in shown
         ]  # fmt: skip
     if estimates.floors is not None:
         cpu, device = estimates.floors
         rows.append({"kind": "device-floor", "label": "no CPU fix goes below", "step_ns": device})
-        if cpu >= WORTH_RATIO * (estimates.now_ns or 0):
-            rows.append({"kind": "cpu-floor", "label": "no GPU fix goes below", "step_ns": cpu})
+        if cpu >= WORTH_RATIO * now:
+            label = f"no GPU fix goes below{unless_fused(cpu, shown)}"
+            rows.append({"kind": "cpu-floor", "label": label, "step_ns": cpu})
     if estimates.reason is not None:
         what = "no estimate" if estimates.now_ns is None else "no estimate of what the CPU does"
         rows.append({"kind": "refused", "label": f"{what}: {estimates.reason}"})

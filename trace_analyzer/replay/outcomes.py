@@ -1,6 +1,6 @@
 """The results of passes over a replay's graph, with the constants and the neighbouring changes of their intervals."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Annotated, Any, TypeVar
@@ -98,6 +98,12 @@ class Outcome:
 def faster(target: str, factor: float) -> tuple[Change]:
     """Return the change that makes a part so many times as fast."""
     return (Change("speedup", {"target": target, "factor": factor}),)
+
+
+def unless_fused(cpu_floor_ns: float, estimates: Iterable[Any]) -> str:
+    """Return what a GPU fix needs to go below the CPU's floor, where an estimate does: fused kernels spare launches, too."""
+    below = any(one.name == "fuse" and one.low_ns < cpu_floor_ns for one in estimates)
+    return " unless it spares launches, as fused kernels do" if below else ""
 
 
 def only_removes(changes: tuple[Change, ...]) -> bool:

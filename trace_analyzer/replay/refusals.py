@@ -54,7 +54,7 @@ def _why_unexplained(replay: Replay) -> str:
     until, last = calls.end[waits[last >= 0]], last[last >= 0]
     runs = (activities.start[last] < until) & (activities.end[last] > until + CLOCK_NS)
     if 2 * runs.sum() <= waits.size:
-        return "events may be missing"
+        return "events may be missing, as those of work that was launched before the recording"
     return "waits return before the work ends that was launched before them: the clocks of host and device may disagree"
 
 
