@@ -73,10 +73,10 @@ def recorded(
         _ints([row.kind if row.name is None else row.name for row in made]), _ints([row.awaits for row in made]),
         _ints([row.waiting for row in made]), _ints(range(len(made))),
     )  # fmt: skip
-    segments = Segments(
+    segments = Segments.of([
         _ints([row.thread for row in busy]), _us([row.start for row in busy]), _us([row.end for row in busy]),
         np.full(len(busy), PYTHON, dtype=np.int8), np.array([row.busy for row in busy], dtype=bool), np.arange(len(busy), dtype=np.uint32),
-    )  # fmt: skip
+    ], len(processes))  # fmt: skip
     tracks = _ints([(device, 7 + number) for number, device in enumerate(devices)]).reshape(-1, 2)
     none = np.zeros(0, dtype=np.int64)
     steps = Steps(none, none, none, none.astype(bool))

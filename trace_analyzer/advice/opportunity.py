@@ -76,8 +76,10 @@ def total(frame: pl.DataFrame | pl.LazyFrame, figure: str | pl.Expr) -> int:
 
 
 def places_of(idle: pl.DataFrame | pl.LazyFrame) -> pl.DataFrame:
-    """Return device, start_ns, end_ns: the intervals that these cover together."""
-    return union(idle.lazy().select("device", "start_ns", "end_ns").collect(), ["device"])
+    """Return device, start_ns, end_ns: the intervals that these cover together, united batch by batch."""
+    of_batch = partial(union, by=["device"])
+    places = idle.lazy().select("device", "start_ns", "end_ns").map_batches(of_batch, streamable=True)
+    return of_batch(places.collect(engine="streaming"))
 
 
 def longest(rows: pl.DataFrame, length: pl.Expr) -> tuple[int | None, int | None]:

@@ -317,6 +317,7 @@ def innermost(spans: pl.DataFrame, by: list[str], span_id: str) -> pl.DataFrame:
     stack, rows = Buffer(spans.height, of_rows=True), Buffer(2 * spans.height, of_rows=True)
     since, until = Buffer(2 * spans.height), Buffer(2 * spans.height)
     count = _span_loops.innermost(*sorted_, stack.values, rows.values, since.values, until.values)
+    del sorted_, stack  # of millions of spans, before the segments are gathered
     owners = spans.select(*by, span_id)[rows.series(count, whole=True)]
     return owners.select(*by, since.series(count).alias(START), until.series(count).alias(END), span_id)
 

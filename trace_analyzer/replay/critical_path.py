@@ -155,14 +155,14 @@ def _innermost(edges: pl.DataFrame, segments: Segments) -> pl.DataFrame:
         return edges
     wide = edges.select(pl.col("thread_id", "start_ns", "end_ns").cast(pl.Int64))
     thread, since, until = (own.to_numpy() for own in wide)
-    of_segments = segments.thread.astype(np.int64)
-    ends, begins = by_track((of_segments, segments.end), (thread, since))
-    first = np.searchsorted(ends, begins, "right")
-    begins, ends = by_track((of_segments, segments.start), (thread, until))
-    last = np.searchsorted(begins, ends, "left")
-    count = np.maximum(last - first, 0)
-    edge = np.repeat(np.arange(edges.height), count)
-    row = numbers_from(first, count)
+    pieces = segments.thread, segments.start
+    starts, begins = by_track(pieces, (thread, since))
+    first = np.maximum(np.searchsorted(starts, begins, "right") - 1, segments.firsts[thread])
+    starts, ends = by_track(pieces, (thread, until))
+    count = np.maximum(np.searchsorted(starts, ends, "left") - first, 0)
+    edge, row = np.repeat(np.arange(edges.height), count), numbers_from(first, count)
+    known = segments.is_event[row]
+    edge, row = edge[known], row[known]
     starts, ends = np.maximum(segments.start[row], since[edge]), np.minimum(segments.end[row], until[edge])
     covered = _frame({
         "edge": edge, "start_ns": starts, "end_ns": ends, "label": segments.part[row], "event_id": segments.event[row],

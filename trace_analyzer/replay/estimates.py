@@ -120,10 +120,12 @@ def device_replay(replay_sources: ReplaySources) -> DeviceReplay:
     replay = Replay.of(sources, device, measured_ns, sources.trace.header.memory_bytes(name))
     if (reason := refused_replayed(replay)) is not None:
         return DeviceReplay(device, window, reason)
-    return DeviceReplay(
+    made = DeviceReplay(
         device, window, None, replay, too_few(sources, device) or without_links(sources, device) or unexplained(replay),
         _outside_ns(sources.judged, replay), partial(barred, sources, device),
     )  # fmt: skip
+    made.trim()
+    return made
 
 
 def _outside_ns(judged: Judged, replay: Replay) -> int:

@@ -258,8 +258,7 @@ def _parts(recorded: Recording, thread: Ints, begin: Ints, end: Ints) -> Ints:
     if not thread.size or not segments.start.size:
         result[UNKNOWN] = end - begin
         return result
-    firsts = np.searchsorted(segments.thread, np.arange(recorded.processes.size + 1))
-    columns = (firsts, segments.start, segments.end, segments.part, thread, begin, end, result.reshape(-1))
+    columns = (segments.firsts, segments.start, segments.end, segments.part, thread, begin, end, result.reshape(-1))
     _path_loops.spend(*(column.data for column in columns))
     result[UNKNOWN] += (end - begin) - result.sum(axis=0)
     return result
@@ -425,14 +424,14 @@ def moved_recording(graph: Graph, times: Ints) -> Recording:
     call_starts, call_ends = times[graph.call_starts], times[graph.call_ends]
     makes_calls = np.zeros(recorded.processes.size, dtype=bool)
     makes_calls[calls.thread] = True
-    rows = np.flatnonzero(makes_calls[segments.thread])
-    thread, (at, until) = segments.thread[rows].astype(np.int64), (segments.start.copy(), segments.end.copy())
-    moved = _mapped(np.append(thread, thread), np.append(at[rows], until[rows]), graph, times)
-    at[rows], until[rows] = np.split(moved, 2)
+    thread = segments.thread
+    rows = np.flatnonzero(makes_calls[thread])
+    edges = segments.edges.copy()
+    edges[rows] = _mapped(thread[rows], edges[rows], graph, times)
     return recorded._replace(
         activities=activities._replace(start=start, end=end),
         calls=calls._replace(start=call_starts, end=call_ends),
-        segments=segments._replace(start=at, end=until),
+        segments=segments._replace(edges=edges),
     )
 
 

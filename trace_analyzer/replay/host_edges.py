@@ -321,21 +321,13 @@ def _blocking(activities: Activities, calls: Calls) -> tuple[Ints, Ints]:
 def silences(recorded: Recording) -> Silences:
     """Return intervals of at least `SILENCE_NS` without an event, in which a thread may have slept or polled memory."""
     segments = recorded.segments
-    if not segments.start.size:
-        none = np.zeros(0, dtype=np.int64)
-        return Silences(none, none, none)
-    same = segments.thread[1:] == segments.thread[:-1]
-    hole = np.flatnonzero(same & (segments.start[1:] - segments.end[:-1] >= SILENCE_NS))
     long_ = np.flatnonzero(~segments.busy & (segments.end - segments.start >= SILENCE_NS))
-    first = np.flatnonzero(np.append(True, ~same))
-    last = np.flatnonzero(np.append(~same, True))
-    thread = np.concatenate([segments.thread[rows] for rows in (hole, long_, first, last)]).astype(np.int64)
-    start = np.concatenate(
-        [segments.end[hole], segments.start[long_], np.full(first.size, -_FAR), segments.end[last]]
-    )  # fmt: skip
-    end = np.concatenate(
-        [segments.start[hole + 1], segments.end[long_], segments.start[first], np.full(last.size, _FAR)]
-    )
+    present = np.flatnonzero(np.diff(segments.firsts))
+    first, last = segments.firsts[present], segments.firsts[present + 1] - 1
+    far = np.full(present.size, _FAR)
+    thread = np.concatenate([np.searchsorted(segments.firsts, long_, "right") - 1, present, present])
+    start = np.concatenate([segments.start[long_], -far, segments.start[last]])
+    end = np.concatenate([segments.end[long_], segments.start[first], far])
     order = np.lexsort((start, thread))
     return Silences(thread[order], start[order], end[order])
 
@@ -375,7 +367,9 @@ def hand_overs(recorded: Recording, quiet: Silences, taken: Ints) -> Resumes:
     free[taken] = False
     rows = np.flatnonzero((quiet.end < _FAR) & free)
     works = np.zeros(recorded.processes.size, dtype=bool)
-    works[recorded.segments.thread[recorded.segments.part != RUNTIME]] = True
+    segments = recorded.segments
+    present = np.flatnonzero(np.diff(segments.firsts))
+    works[present] = np.logical_or.reduceat((segments.part != RUNTIME) & segments.is_event, segments.firsts[present])
     works[recorded.calls.thread] = True
     releases = np.flatnonzero((quiet.start > -_FAR) & works[quiet.thread])
     if not rows.size or not releases.size:

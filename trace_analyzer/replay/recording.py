@@ -54,6 +54,7 @@ COPY_KINDS = ("HtoD", "DtoH", "DtoD", "PtoP")
 KERNEL, MEMSET, FIRST_COPY, OTHER_COPY, GRAPH_KERNEL = 0, 1, 2, 2 + len(COPY_KINDS), 3 + len(COPY_KINDS)
 """Kinds of activities, each with its own launch latencies and gaps."""
 
+_NO_EVENT = np.iinfo(np.uint32).max
 SILENCE_NS = 20_000
 """Least time without any event in which a thread may sleep; shorter pauses are Python code."""
 
@@ -103,14 +104,58 @@ class Calls(NamedTuple):
 
 
 class Segments(NamedTuple):
-    """Disjoint ordered intervals of host threads with the kind of work; ``busy`` where silence is work."""
+    """The time of host threads, cut into pieces with the kind of work; ``busy`` where silence is work.
 
-    thread: npt.NDArray[np.int32]
-    start: Ints
-    end: Ints
-    part: npt.NDArray[np.int8]
+    A piece lasts from its edge to the next one, as most of a trace's millions end where another starts. Those of a thread
+    begin at its row of ``firsts``. Pieces between events, and after a thread's last one, have none (`is_event`); the
+    latter counts as busy, and its end means nothing.
+    """
+
+    firsts: Ints
+    edges: Ints
+    part: Kinds
     busy: Flags
     event: npt.NDArray[np.uint32]
+
+    @staticmethod
+    def of(spans: list[Any], threads: int) -> "Segments":
+        """Return the pieces of ordered spans (thread, start, end, part, busy, event); empty the list to save memory."""
+        thread, start, end, part, busy, event = spans
+        spans.clear()
+        last = np.append(thread[1:] != thread[:-1], True)[: thread.size]
+        bare = np.flatnonzero(last | np.append(start[1:] != end[:-1], True)[: thread.size])
+        at, firsts, stops = bare + 1, np.searchsorted(thread, np.arange(threads + 1)), np.append(end[bare], 0)
+        del thread, end
+        firsts += np.searchsorted(bare, firsts)
+        edges = np.insert(start, np.append(at, start.size), stops)
+        return Segments(
+            firsts,
+            edges,
+            np.insert(part, at, UNKNOWN),
+            np.insert(busy, at, last[bare]),
+            np.insert(event, at, _NO_EVENT),
+        )
+
+    @property
+    def start(self) -> Ints:
+        """Return the start of each piece."""
+        return self.edges[:-1]
+
+    @property
+    def end(self) -> Ints:
+        """Return the end of each piece."""
+        return self.edges[1:]
+
+    @property
+    def is_event(self) -> Flags:
+        """Return whether each piece is that of an event."""
+        known: Flags = self.event != _NO_EVENT
+        return known
+
+    @property
+    def thread(self) -> Ints:
+        """Return the thread of each piece."""
+        return np.repeat(np.arange(self.firsts.size - 1), np.diff(self.firsts))
 
 
 @dataclass(frozen=True)
@@ -140,14 +185,6 @@ class Recording(NamedTuple):
     processes: Ints
     device: int
 
-    @property
-    def window(self) -> tuple[int, int]:
-        """Return the start of the device's first activity and the end of its last."""
-        own = self.activities.device == self.device
-        if not own.any():
-            return 0, 0
-        return int(self.activities.start[own].min()), int(self.activities.end[own].max())
-
 
 def recording(report: Analysed, device: int) -> Recording:
     """Return the recording of an analysed trace, with the steps of ``device`` (a device code)."""
@@ -164,7 +201,8 @@ def recording(report: Analysed, device: int) -> Recording:
     tracks_of = {(int(d), int(s)): number for number, (d, s) in enumerate(tracks)}
     calls = _with_streams(calls, events, call_of_event, tables["sync_events"], tracks_of)
     stepped = activities._replace(step=_steps_of(activities, calls, steps, tables["steps"], device))
-    segments = _computing(_segments(events, kinds), tables["activities"].get_column("operator_id"))
+    segments = Segments.of(_host_spans(events, kinds), processes.size)
+    segments = _computing(segments, tables["activities"].get_column("operator_id"))
     return Recording(stepped, calls, segments, steps, tracks, processes, device)
 
 
@@ -280,16 +318,9 @@ def _calls(events: pl.DataFrame, kinds: pl.DataFrame, processes: Ints, launches:
     none = np.full(int(outer.sum()), -1, dtype=np.int64)
     kept = thread[outer]
     calls = Calls(
-        start[outer],
-        end[outer],
-        kept,
-        processes[kept] if kept.size else kept,
-        kind[rows][outer].astype(np.int64),
-        name[outer],
-        none,
-        none,
-        rows[outer],
-    )
+        start[outer], end[outer], kept, processes[kept] if kept.size else kept, kind[rows][outer].astype(np.int64), name[outer],
+        none, none, rows[outer],
+    )  # fmt: skip
     return calls, of_event
 
 
@@ -331,12 +362,9 @@ def _activities(table: pl.DataFrame, call_of_event: Rows) -> tuple[Activities, I
 
 
 def _with_streams(
-    calls: Calls,
-    events: pl.DataFrame,
-    call_of_event: Rows,
-    sync_events: pl.DataFrame,
+    calls: Calls, events: pl.DataFrame, call_of_event: Rows, sync_events: pl.DataFrame,
     tracks_of: dict[tuple[int, int], int],
-) -> Calls:
+) -> Calls:  # fmt: skip
     """Add the track that a call waits for, and the waiting track, from CUPTI's rows; -1 where unknown.
 
     For a stream's wait for an event, only the number of the awaited stream is known; it is stored as ``-2 - number``.
@@ -384,8 +412,8 @@ def _steps_of(activities: Activities, calls: Calls, steps: Steps, table: pl.Data
     return number
 
 
-def _segments(events: pl.DataFrame, kinds: pl.DataFrame) -> Segments:
-    """Return each thread's work by its innermost event, except within named work, to which all counts that it does."""
+def _host_spans(events: pl.DataFrame, kinds: pl.DataFrame) -> list[Any]:
+    """Return the columns of `Segments.of`: a thread's work by innermost event; within named work, all counts to that."""
     spans = events.select(
         "thread_id", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"), "event_id"
     )
@@ -394,14 +422,12 @@ def _segments(events: pl.DataFrame, kinds: pl.DataFrame) -> Segments:
     whole_work = [number for number in _NAMED if number not in WAITS]
     for work in whole_work:
         within = named.filter((pl.col("part") == work) & (pl.col("call") < 0)).select("thread_id", "start_ns", "end_ns")
-        if within.is_empty():
-            inner = inner.with_columns(pl.lit(None, pl.Int8).alias(f"inside {work}"))
-            continue
-        whole = union(within, ["thread_id"]).with_columns(pl.lit(work, pl.Int8).alias(f"inside {work}"))
-        inner = split_by(inner, whole, ["thread_id"], [f"inside {work}"])
+        if not within.is_empty():
+            whole = union(within, ["thread_id"]).with_columns(pl.lit(work, pl.Int8).alias(f"inside {work}"))
+            inner = split_by(inner, whole, ["thread_id"], [f"inside {work}"])
     event = inner.get_column("event_id")
     own = named.get_column("part")[event]
-    part = inner.select(pl.coalesce(*(f"inside {work}" for work in whole_work), own)).to_series().to_numpy().copy()
+    part = inner.select(pl.coalesce("^inside .*$", own)).to_series().to_numpy().copy()
     occupied = named.get_column("occupies")[event].to_numpy().astype(bool)
     busy = occupied | is_any(part, (*whole_work, RUNTIME))
     waiting = np.flatnonzero(is_any(part, WAITS))
@@ -409,7 +435,7 @@ def _segments(events: pl.DataFrame, kinds: pl.DataFrame) -> Segments:
     part[waiting[length < HOST_WAIT_NS]] = PYTHON
     thread = inner.get_column("thread_id").cast(pl.Int32).to_numpy()
     start, end = (_ints(inner.get_column(name)) for name in ("start_ns", "end_ns"))
-    return Segments(thread, start, end, part, busy, event.to_numpy())
+    return [thread, start, end, part, busy, event.to_numpy()]
 
 
 def _computing(segments: Segments, launching: pl.Series) -> Segments:
