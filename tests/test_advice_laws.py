@@ -18,6 +18,7 @@ from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Advice, Predicted, Report, Saving
 from trace_analyzer.report.summaries import saves_nothing
 from trace_analyzer.thresholds import SHARED_RATIO
+from trace_analyzer.verdict.judge import KERNEL_REGIMES
 from trace_analyzer.vocabulary import HOST_CAUSES, IDLE_CAUSES
 
 UNHURRIED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
@@ -65,14 +66,16 @@ def bounds_hold(report: Report) -> None:
     parts = report.verdict.parts_ns
     window_ns = sum(parts.values())
     estimates = report.tables["what_would_help"]
-    steps = dict(estimates.filter(pl.col("kind").is_in(["now", "device-floor"])).select("kind", "step_ns").iter_rows())
-    floor = 1 - steps["device-floor"] / steps["now"] if len(steps) == 2 else 1.0
+    steps = dict(estimates.filter(pl.col("kind") != "change").select("kind", "step_ns").iter_rows())
+    floors = {kind: 1 - steps.get(kind, 0.0) / steps.get("now", 1.0) for kind in ("device-floor", "cpu-floor")}
     for item in report.advice:
         fix, predicted = fixes()[item.id], item.predicted
         best = 0.0 if predicted is None or not predicted.now_ns else 1 - predicted.low_ns / predicted.now_ns
-        if fix.regimes == ("overhead-bound",) and not fix.last_resort:
-            assert item.saving.at_most_ratio <= max(floor, best) + 1e-6, "no CPU fix goes below the page's floor"
-        has_products = item.id == "fewer-bytes" and "plus the time of fp32 matmuls" in item.how_bound
+        of_kernels = {*fix.regimes} <= {*KERNEL_REGIMES}
+        if (of_kernels or fix.regimes == ("overhead-bound",)) and not fix.last_resort:
+            floor = floors["cpu-floor" if of_kernels else "device-floor"]
+            assert item.saving.at_most_ratio <= max(floor, best) + 1e-6, "no fix of a side goes below its floor"
+        has_products = item.id == "fewer-bytes" and "time of fp32 matmuls" in item.how_bound
         reached = sum(parts[part] for part in (("compute", "memory") if has_products else REACHES[item.id]))
         if predicted is not None and "raised to the best end of the replay" in item.how_bound:
             reached = window_ns

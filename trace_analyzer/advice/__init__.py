@@ -64,18 +64,18 @@ def opportunities(
         "torch_dtype": advice_context.half,
         "optimizer": optimizer_in_few_launches(advice_context.optimizer),
     }
+    asked = [(fix, replace(opportunity, values={**of_trace, **opportunity.values})) for fix, opportunity in candidates]
     worthy = [
-        (fix, replace(opportunity, values={**of_trace, **opportunity.values}))
-        for fix, opportunity in (
-            (fix, _within_floor(fix, asked, fix_estimates, advice_context)) for fix, asked in candidates
-        )
+        (fix, opportunity)
+        for fix, opportunity in asked
         if max(
-            opportunity.saves_ns,
+            _within_floor(fix, opportunity, fix_estimates, advice_context).saves_ns,
             _estimated_ns(_predicted(fix, opportunity, fix_estimates, advice_context), advice_context.window_ns),
         )
         >= max(1, _least_ns(fix, advice_context))
     ]
-    return _once_each(worthy, advice_context)
+    once = _once_each(worthy, advice_context)
+    return tuple((fix, _within_floor(fix, opportunity, fix_estimates, advice_context)) for fix, opportunity in once)
 
 
 def _within_floor(fix: Fix, opportunity: Opportunity, estimates: Estimates, context: AdviceContext) -> Opportunity:

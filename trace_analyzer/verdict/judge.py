@@ -112,12 +112,12 @@ def leaders(
     resource alone saves `BALANCED_RATIO` of the window, it is in balance if it saves anything worth it, else if of the
     others it holds most of the critical path, and `BALANCED_RATIO` of it: each then hides the other.
     """
-    amounts, first = groups_ns, _largest(groups_ns, waiting_wins, t.WAITING_WINDOW_RATIO * window_ns)
+    amounts, first = groups_ns, _largest(groups_ns, groups_ns, waiting_wins, t.WAITING_WINDOW_RATIO * window_ns)
     if levers.saves_per_ns is not None:
         saved = groups_ns * [levers.saves_per_ns[key] for key in ORDER]
         decides = saved.max(axis=1) >= t.WORTH_RATIO * window_ns
         amounts = np.where(decides[:, np.newaxis], saved, groups_ns)
-        first = np.where(decides, _largest(saved, t.RUNNER_UP_RATIO, 0.0), first)
+        first = np.where(decides, _largest(saved, groups_ns, t.RUNNER_UP_RATIO, 0.0), first)
     rows = np.arange(len(first))
     led, rest = amounts[rows, first], amounts.copy()
     rest[rows, first] = 0.0
@@ -135,12 +135,18 @@ def leaders(
     return first, np.where(balanced, second, -1)
 
 
-def _largest(amounts: Floats, waiting_wins: float, least: float) -> Ints:
+_ROUNDING = 1e-9
+"""Savings that differ by less come from one floor: they are times of a group, multiplied and divided again."""
+
+
+def _largest(amounts: Floats, groups_ns: Floats, waiting_wins: float, least: float) -> Ints:
+    """Return the column of the largest amount; of equal ones, as where the CPU's floor limits all, that of most time."""
     both = amounts[:, [_OVERHEAD, _COMMUNICATION]]
     waiting, kernels = both.max(axis=1), amounts[:, [_MEMORY, _COMPUTE]].max(axis=1)
     wins = (waiting >= waiting_wins * kernels) & (waiting >= least)
     first = np.where(both[:, 0] >= both[:, 1], _OVERHEAD, _COMMUNICATION)
-    return np.where(wins, first, amounts.argmax(axis=1))
+    tied = amounts >= (1 - _ROUNDING) * amounts.max(axis=1, keepdims=True)
+    return np.where(wins, first, np.where(tied, groups_ns, -1.0).argmax(axis=1))
 
 
 def judge(parts_ns: Mapping[str, int], cold_gap_ns: int = 0, levers: Levers = NO_LEVERS) -> Judgement | None:
