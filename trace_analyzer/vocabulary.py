@@ -361,8 +361,9 @@ def limit_label(regime: str, cause: str | None) -> str:
 def cause_sums(regime: str, parts_ns: Mapping[str, int]) -> dict[str, int]:
     """Return the time of each cause of a regime that has any, ns."""
     sums: dict[str, int] = {}
+    known = _parts()
     for part, ns in parts_ns.items():
-        of, cause = (_parts()[part].cure if part in _parts() else None) or (None, None)
+        of, cause = (known[part].cure if part in known else None) or (None, None)
         if of == regime and cause is not None and ns:
             sums[cause] = sums.get(cause, 0) + ns
     return sums

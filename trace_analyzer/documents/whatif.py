@@ -109,15 +109,14 @@ def _refused(result: WhatIf) -> list[str]:
 def _floors(result: WhatIf) -> list[str]:
     """Return the lower bounds of the step for fixes of one side only; of less than `WORTH_RATIO` of it they say nothing."""
     unit = "a step" if result.steps else "for the window"
-    sides = (("CPU", result.device_floor_ns or 0.0), ("GPU", result.cpu_floor_ns or 0.0))
-    known = [(side, duration(ns)) for side, ns in sides if ns > thresholds.WORTH_RATIO * (result.step_ns or 0.0)]
+    cpu_floor_ns = result.cpu_floor_ns or 0.0
+    unless = unless_fused(cpu_floor_ns, result.scenarios if result.changes else result.helpful)
+    sides = (("CPU", result.device_floor_ns or 0.0, ""), ("GPU", cpu_floor_ns, unless))
+    known = [row for row in sides if row[1] > thresholds.WORTH_RATIO * (result.step_ns or 0.0)]
     batch = ", with the batch as it is" if any(change.name == "batch" for change in result.changes) else ""
-    first = [f"Floors{batch}: no {side} fix goes below {ns} {unit}" for side, ns in known[:1]]
-    shown = result.scenarios if result.changes else result.helpful
-    unless = unless_fused(sides[1][1], shown) if ("GPU", duration(sides[1][1])) in known else ""
-    return (
-        [", ".join([*first, *(f"no {side} fix below {ns}" for side, ns in known[1:])]) + f"{unless}."] if known else []
-    )
+    first = [f"Floors{batch}: no {side} fix goes below {duration(ns)} {unit}{but}" for side, ns, but in known[:1]]
+    rest = [f"no {side} fix below {duration(ns)}{but}" for side, ns, but in known[1:]]
+    return [f"{', '.join([*first, *rest])}."] if known else []
 
 
 def memory_sentence(memory: BatchMemory) -> str:

@@ -411,12 +411,12 @@ class Replay:
 
         Unexplained time is removed from both, as it may belong to either.
         """
-        floors = [self.identity.step_ns, self.identity.step_ns]
-        for side, effect in enumerate((infinite_gpu, infinite_cpu)):
+        step_times = []
+        for effect in (infinite_gpu, infinite_cpu):
             effect(weights := self._measured.copy(), self.scene)
             ways = (True, False) if weights.rest.any() else (True,)
-            floors[side] = min(floors[side], *(self.run(weights, unexplained=way).step_ns for way in ways))
-        return floors[0], floors[1]
+            step_times.append(min(self.identity.step_ns, *(self.run(weights, unexplained=way).step_ns for way in ways)))
+        return step_times[0], step_times[1]
 
     def path(self, outcome: Outcome) -> Ints:
         """Return the edges of the critical path that end within a measured step, latest first."""
