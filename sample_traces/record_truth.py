@@ -1,12 +1,13 @@
 """Record ground truth for `analyze whatif`: a program before and after each change, and its step without the profiler.
 
-Recording needs only torch and a GPU; comparing needs only trace_analyzer. **Nobody has run it on a GPU yet.**
+Recording needs only torch and a GPU; comparing needs only trace_analyzer. `gpu_truth/` has pairs of torch 2.11 on an H200.
 
     python sample_traces/record_truth.py record OUT [--sizes tiny small large] [--changes sync ...] [--seconds 480]
     python sample_traces/record_truth.py compare OUT
 
 Each pair leaves `SIZE_CHANGE_before.json.gz` and `..._after.json.gz`, and a row of `truth.json`: mean and spread of the
-step, in ms, on both sides. `compare` prints the prediction from the trace before next to the measurement after.
+step, in ms, on both sides. `compare` prints the prediction from the trace before next to the measurement after, and how far measurements of equal
+programs differ.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import shutil
 import statistics
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +34,10 @@ SIZES: Mapping[str, Mapping[str, int]] = {
 }
 """Launch-bound, intermediate, and compute-bound on a large GPU."""
 LOADING_MS = 8.0
+HEADS = SEQUENCES = 8
+DEVIATIONS = 2.0
+"""A prediction is within the noise if the measured step is at most so many standard deviations from the interval."""
+NS_PER_MS = 1e6
 GROUPS, GROUP_SECONDS, MAX_STEPS = 6, 0.25, 60
 """Steps are timed in groups with one synchronization each."""
 FULL_NAME = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -41,14 +47,22 @@ FULL_NAME = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 class Program:
     """Describe how a training step is written; the defaults are the usual start or result of changes."""
 
-    waits: bool = False
-    loads: bool = False
-    copies: str | None = None
+    sync: bool = False
+    nonzero: bool = False
+    load_ms: float = 0.0
+    copy: str | None = None
     optimizer: str = "single"
     tf32: bool = False
     bf16: bool = False
     graph: bool = False
-    batch_times: int = 1
+    compiled: str | None = None
+    attention: str | None = None
+    batch_factor: int = 1
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return what differs from the defaults."""
+        return dict(vars(self).items() - vars(Program()).items())
 
 
 @dataclass(frozen=True)
@@ -61,15 +75,22 @@ class Pair:
 
 
 CHANGES: Mapping[str, Pair] = {
-    "sync": Pair(Program(waits=True), Program(), {"no_sync": True}),
-    "data": Pair(Program(loads=True), Program(), {"prefetch": 8}),
-    "pinned": Pair(Program(copies="pageable"), Program(copies="pinned"), {"pinned": True}),
+    "sync": Pair(Program(sync=True), Program(), {"no_sync": True}),
+    "nonzero": Pair(Program(nonzero=True), Program(), {"no_sync": True}),
+    "data": Pair(Program(load_ms=LOADING_MS), Program(), {"prefetch": 8}),
+    "pageable": Pair(Program(copy="pageable"), Program(copy="pinned"), {"pinned": True}),
     "graph": Pair(Program(), Program(graph=True), {"graphs": True}),
-    "fused-optimizer": Pair(Program(), Program(optimizer="fused"), {"fuse": True}),
+    "fused_optimizer": Pair(Program(), Program(optimizer="fused"), {"fuse": "optimizer"}),
+    "foreach_optimizer": Pair(Program(), Program(optimizer="foreach"), {"fuse": "optimizer"}),
     "tf32": Pair(Program(), Program(tf32=True), {"tf32": True}),
     "bf16": Pair(Program(), Program(bf16=True), {"bf16": True}),
-    "batch": Pair(Program(), Program(batch_times=2), {"batch": 2}),
+    "batch2x": Pair(Program(), Program(batch_factor=2), {"batch": 2}),
+    "compile": Pair(Program(), Program(compiled="default"), {"fuse": "chain"}),
+    "compile_graphs": Pair(Program(), Program(compiled="reduce-overhead"), {"graphs": True}),
+    "attention": Pair(Program(attention="written out"), Program(attention="sdpa"), {"fuse": "attention"}),
+    "no_change": Pair(Program(), Program()),
 }
+"""``no_change`` shows the noise of the measurement; `compare` leaves it out."""
 
 
 def step_of(program: Program, device: str, width: int, layers: int, batch: int) -> Step:
@@ -94,17 +115,32 @@ def step_of(program: Program, device: str, width: int, layers: int, batch: int) 
         def forward(self, x: Any) -> Any:
             return x + self.down(nn.functional.gelu(self.up(self.norm(x)), approximate="tanh"))
 
-    model = nn.Sequential(*(Block() for _ in range(layers))).to(device)
-    x = torch.randn(batch * program.batch_times, width, device=device)
-    flags = {"fused": {"fused": True}, "single": {"foreach": False}}[program.optimizer]
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.qkv = nn.Linear(width, 3 * width)
+
+        def forward(self, x: Any) -> Any:
+            q, k, v = self.qkv(x).view(SEQUENCES, -1, 3, HEADS, width // HEADS).permute(2, 0, 3, 1, 4)
+            if program.attention == "sdpa":
+                y = nn.functional.scaled_dot_product_attention(q, k, v)
+            else:
+                y = torch.softmax(q @ k.transpose(-1, -2) / math.sqrt(width // HEADS), -1) @ v
+            return x + y.transpose(1, 2).reshape(x.shape)
+
+    kinds = (Block, Attention) if program.attention else (Block,)
+    model = nn.Sequential(*(kind() for _ in range(layers) for kind in kinds)).to(device)
+    x = torch.randn(batch * program.batch_factor, width, device=device)
+    flags = {"fused": {"fused": True}, "foreach": {"foreach": True}, "single": {"foreach": False}}[program.optimizer]
     adam = torch.optim.Adam(model.parameters(), capturable=program.graph and cuda, **flags)
     host = torch.randn(x.shape)
-    host = host.pin_memory() if program.copies == "pinned" and cuda else host
+    host = host.pin_memory() if program.copy == "pinned" and cuda else host
+    net = torch.compile(model, mode=program.compiled) if program.compiled else model
 
     def train() -> Any:
         adam.zero_grad(set_to_none=True)
         with torch.autocast(device, torch.bfloat16, enabled=program.bf16):
-            loss = model(x).square().mean()
+            loss = net(x).square().mean()
         loss.backward()
         adam.step()
         return loss
@@ -112,19 +148,21 @@ def step_of(program: Program, device: str, width: int, layers: int, batch: int) 
     replay = _captured(train) if program.graph and cuda else None
 
     def step() -> None:
-        if program.loads:
+        if program.load_ms:
             with torch.profiler.record_function(FULL_NAME):
-                until = time.perf_counter() + LOADING_MS / 1e3
+                until = time.perf_counter() + program.load_ms / 1e3
                 while time.perf_counter() < until:
                     pass
-        if program.copies:
-            x.copy_(host, non_blocking=program.copies == "pinned")
+        if program.copy:
+            x.copy_(host, non_blocking=program.copy == "pinned")
         if replay is not None:
             replay()
             return
         loss = train()
-        if program.waits:
+        if program.sync:
             loss.item()
+        if program.nonzero:
+            (x > 2).nonzero()
 
     return step
 
@@ -168,7 +206,7 @@ def timed(step: Step, device: str) -> dict[str, Any]:
             step()
         _wait(device)
         groups.append((time.perf_counter() - start) / count * 1e3)
-    return {"mean_ms": statistics.mean(groups), "deviation_ms": statistics.stdev(groups), "steps": count * GROUPS}
+    return {"mean_ms": statistics.mean(groups), "sd_ms": statistics.stdev(groups), "steps": count * GROUPS}
 
 
 def traced(step: Step, device: str, path: Path) -> None:
@@ -219,7 +257,7 @@ def record(
                 name = f"{size}_{change}_{side}.json.gz"
                 try:
                     step = step_of(program, device, **SIZES[size])
-                    row[side] = timed(step, device)
+                    row[side] = {"options": program.options, **timed(step, device)}
                     traced(step, device, out / name)
                     row[side]["trace"] = name
                 except (RuntimeError, ValueError) as error:
@@ -231,44 +269,70 @@ def record(
 
 @dataclass(frozen=True)
 class Compared:
-    """Hold a prediction of the replay with the measurement; ``reason`` is why it was refused."""
+    """Hold a prediction of the replay with the measurement; ``reason`` is why it was refused.
+
+    ``noise`` is the standard deviation of the logarithm of the ratio of two steps of one program.
+    """
 
     size: str
     change: str
     now_ms: float
-    predicted_ms: float | None
-    low_ms: float | None
-    high_ms: float | None
     measured_ms: float
-    reason: str | None
+    noise: float
+    predicted_ms: float | None = None
+    low_ms: float = math.nan
+    high_ms: float = math.nan
+    reason: str | None = None
 
     @property
     def is_inside(self) -> bool:
         """Return whether the measured step is within the interval."""
-        return self.low_ms is not None and self.high_ms is not None and self.low_ms <= self.measured_ms <= self.high_ms
+        return self.low_ms <= self.measured_ms <= self.high_ms
+
+    @property
+    def is_within_noise(self) -> bool:
+        """Return whether the measured step is within the interval, or as near to it as steps of one program are."""
+        factor = math.exp(DEVIATIONS * self.noise)
+        return self.low_ms / factor <= self.measured_ms <= self.high_ms * factor
+
+
+def noise(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the noise of a ratio of two steps by size, over the programs with equal options; nothing without two."""
+    logarithms = defaultdict(list)
+    for row in rows:
+        for side in (row["before"], row["after"]):
+            if "mean_ms" in side:
+                logarithms[row["size"], json.dumps(side.get("options"))].append(math.log(side["mean_ms"]))
+    squares: dict[str, list[float]] = defaultdict(list)
+    degrees: dict[str, int] = defaultdict(int)
+    for (size, _), values in logarithms.items():
+        squares[size] += [(value - statistics.mean(values)) ** 2 for value in values]
+        degrees[size] += len(values) - 1
+    return {size: math.sqrt(2 * sum(squares[size]) / degrees[size]) for size in squares if degrees[size]}
 
 
 def compare(out: Path) -> list[Compared]:
     """Return the predictions from the trace of each pair's program before.
 
-    Recording slows the CPU, so the prediction is scaled by the step before without the profiler.
+    Recording slows the CPU: the predictions are those for the step before that was measured without the profiler.
     """
     import trace_analyzer as ta
 
     compared = []
-    for row in json.loads((out / "truth.json").read_text()):
-        before, after = row["before"], row["after"]
-        if "trace" not in before or "mean_ms" not in after:
+    rows = json.loads((out / "truth.json").read_text())
+    noises = noise(rows)
+    for row in rows:
+        before, after, pair = row["before"], row["after"], CHANGES.get(row["change"])
+        if pair is None or not pair.whatif or "trace" not in before or "mean_ms" not in after:
             continue
-        result = ta.whatif(out / before["trace"], **CHANGES[row["change"]].whatif)
-        head = (row["size"], row["change"], before["mean_ms"])
-        if result.predicted is None or result.replay is None:
-            compared.append(Compared(*head, None, None, None, after["mean_ms"], result.reason))
+        report = ta.analyze(out / before["trace"], measured_step_ms=before["mean_ms"])
+        result = ta.whatif(report, **pair.whatif)
+        head = (row["size"], row["change"], before["mean_ms"], after["mean_ms"], noises.get(row["size"], 0.0))
+        if result.predicted is None:
+            compared.append(Compared(*head, reason=result.reason))
             continue
-        scale = before["mean_ms"] / result.replay.step_ns
         then = result.predicted
-        figures = (scale * then.step_ns, scale * then.low_ns, scale * then.high_ns)
-        compared.append(Compared(*head, *figures, after["mean_ms"], None))
+        compared.append(Compared(*head, *(ns / NS_PER_MS for ns in (then.step_ns, then.low_ns, then.high_ns))))
     return compared
 
 
@@ -293,14 +357,22 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error(f"{options.out} holds no truth.json: record first")
     rows = compare(options.out)
     for row in rows:
-        figures = (
-            f"{row.predicted_ms:.3f} ({row.low_ms:.3f} to {row.high_ms:.3f})"
+        said = (
+            f"predicted {row.predicted_ms:.3f} ({row.low_ms:.3f} to {row.high_ms:.3f})"
             if row.predicted_ms is not None
-            else row.reason
+            else f"refused: {row.reason}"
         )
-        print(f"{row.size:6} {row.change:16} {row.now_ms:8.3f} -> {row.measured_ms:8.3f} ms, predicted {figures}")
+        print(f"{row.size:6} {row.change:18} {row.now_ms:8.3f} -> {row.measured_ms:8.3f} ms, {said}")
+    for size, deviation in {row.size: row.noise for row in rows}.items():
+        print(f"{size}: measured steps of equal programs differ by {deviation:.2%} (standard deviation of a ratio)")
     predicted = [row for row in rows if row.predicted_ms is not None]
-    print(f"{sum(row.is_inside for row in predicted)} of {len(predicted)} measured steps inside the interval")
+    inside, near = (sum(getattr(row, name) for row in predicted) for name in ("is_inside", "is_within_noise"))
+    print(
+        f"{inside} of {len(predicted)} measured steps inside the interval, {near} inside or within {DEVIATIONS:g} deviations"
+    )
+    if predicted:
+        off = statistics.median(abs(row.predicted_ms / row.measured_ms - 1) for row in predicted if row.predicted_ms)
+        print(f"the predicted step is off by {off:.1%} in the median; {len(rows) - len(predicted)} refused")
 
 
 if __name__ == "__main__":
