@@ -38,6 +38,7 @@ HEADS = SEQUENCES = 8
 DEVIATIONS = 2.0
 """A prediction is within the noise if the measured step is at most so many standard deviations from the interval."""
 NS_PER_MS = 1e6
+WARM_UP = 8
 GROUPS, GROUP_SECONDS, MAX_STEPS = 6, 0.25, 60
 """Steps are timed in groups with one synchronization each."""
 FULL_NAME = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -192,7 +193,7 @@ def _wait(device: str) -> None:
 
 def timed(step: Step, device: str) -> dict[str, Any]:
     """Return mean and spread of the step without the profiler, ms, over groups of steps of about `GROUP_SECONDS` each."""
-    for _ in range(3):
+    for _ in range(WARM_UP):
         step()
     _wait(device)
     start = time.perf_counter()
