@@ -173,6 +173,13 @@ def test_an_optimizer_that_loops_one_by_foreach_and_a_fused_one() -> None:
     assert actual(analysed(optimizer(["_fused_adamw_", "add_"])), "kind") == []
 
 
+def test_compiling_a_model_does_not_fuse_its_optimizer() -> None:
+    """Four in-place operators read what the one before wrote: a chain, but not in a step of an optimizer."""
+    operators = ["lerp_", "addcmul_", "sqrt", "addcdiv_"]
+    assert actual(analysed(optimizer(operators)[1]), "kind") == [("chain",)]
+    assert actual(analysed(optimizer(operators)), "kind") == [("optimizer",)]
+
+
 def test_expressions() -> None:
     assert expression(["mul", "copy", "sin"]) == "x.mul(y).to(...).sin()"
     assert expression(["cos", "cos"]) == "x.cos().cos()"

@@ -409,6 +409,31 @@ def test_fused_chains_move_less_and_are_launched_once() -> None:
     assert same(before.parts[:, others], after.parts[:, others])
 
 
+def test_a_fused_optimizer_spares_launches_in_the_estimate_and_a_chain_only_in_its_interval() -> None:
+    """Launching limits: 240 launches of an optimizer are one, and each three of a chain are one."""
+    simulation = Simulation(header={"record_shapes": 1}, seed=5)
+    main = simulation.thread()
+    torch = Eager(simulation, main, simulation.stream(), BF16)
+
+    def step(_: int) -> None:
+        for _ in range(8):
+            torch.mm(64, 64, 64)
+            for operator, functor in (("aten::mul", MULTIPLY), ("aten::add", ADD_FLOAT), ("aten::mul", MULTIPLY)):
+                torch.pointwise(operator, functor, 64, 64)
+        with main.annotation("Optimizer.step#Adam.step"):
+            for operator, functor in (("aten::mul", MULTIPLY), ("aten::add", ADD_FLOAT)):
+                for _ in range(120):
+                    torch.pointwise(operator, functor, 64, 64)
+
+    replay = Replay.of(LazyReport.on(steps(simulation, main, step).json().encode(), device=0), 0)
+    now = replay.identity.step_ns
+    chain, optimizer, both = (
+        replay.predict((Change("fuse", options),)) for options in ({"of": "chain"}, {"of": "optimizer"}, {})
+    )
+    assert chain.low_ns < 0.97 * now < chain.step_ns <= now
+    assert both.step_ns <= optimizer.step_ns < 0.2 * now
+
+
 def test_before_a_launch_that_is_spared_a_long_stretch_does_something_else_as_well() -> None:
     """Five milliseconds of Python in the middle of each chain stay, but for what a launch needs."""
     simulation = Simulation(header={"record_shapes": 1}, seed=3, python_frames=True)

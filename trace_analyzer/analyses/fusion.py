@@ -114,11 +114,12 @@ def fusion_runs(
     """
     calls, tensors = calls_with_tensors(activities, trace.operator_inputs)
     attention = beyond_fused_roof(unfused_attention(calls, tensors), activities, device_models)
-    inside = attention.select("call").explode("call")
-    free = ~pl.col("call").is_in(inside.get_column("call").implode())
-    chains = _chains(calls.with_columns(pl.col("fusible") & free), tensors)
+    updates = _updates(host, activities)
+    taken = {"call": attention.select("call").explode("call"), "activity_id": updates}
+    free = [~pl.col(key).is_in(rows.get_column(key).implode()) for key, rows in taken.items()]
+    chains = _chains(calls.with_columns(pl.all_horizontal("fusible", *free)), tensors)
     none = pl.DataFrame(schema=_FOUND)
-    runs = pl.concat([none, chains, attention.drop("call"), _optimizers(host, activities)], how="diagonal_relaxed")
+    runs = pl.concat([none, chains, attention.drop("call"), _optimizers(updates)], how="diagonal_relaxed")
     if runs.is_empty():
         return pl.DataFrame(schema=_RUN)
     return _named(_located(host, runs, places, activity_modules)).select(
@@ -193,12 +194,8 @@ def _chains(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _optimizers(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
-    """Find optimizer steps of several kernels: loops over parameters, or foreach.
-
-    A fused kernel passes over parameters, gradients and state at least as often as the longest operator, so that at
-    most the remaining time is saved.
-    """
+def _updates(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
+    """Return the kernels that steps of optimizers launch, and of which step; no rows of steps with a fused kernel."""
     steps = host.those((pl.col("kind") == "annotation") & pl.col("name").str.contains(_OPTIMIZER)).select(
         pl.col("thread_id").alias("launch_thread"),
         "start_ns",
@@ -206,8 +203,6 @@ def _optimizers(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
         pl.col("event_id").alias("step_id"),
         pl.col("name").str.extract(_OPTIMIZER).alias("optimizer"),
     )
-    if steps.is_empty():
-        return pl.DataFrame()
     kernels = activities.select(
         "kind", "bucket", "name", "operator", "device", "activity_id", "start_ns", "duration_ns", "launch_thread",
         "launch_start_ns",
@@ -218,13 +213,20 @@ def _optimizers(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
     fused = (pl.col("name").str.contains(_FUSED) | pl.col("operator").str.contains(_FUSED)).fill_null(False)
     foreach = pl.col("operator").str.contains("_foreach_").fill_null(False)
     labels = lookups.map_unique(inside.select("name", "operator"), fused.alias("fused"), foreach.alias("foreach"))
+    return inside.hstack(labels).filter(~pl.col("fused").any().over("device", "step_id"))
+
+
+def _optimizers(updates: pl.DataFrame) -> pl.DataFrame:
+    """Find optimizer steps of several kernels: loops over parameters, or foreach.
+
+    A fused kernel passes over parameters, gradients and state at least as often as the longest operator, so that at
+    most the remaining time is saved.
+    """
     operator_ns = pl.col("duration_ns").sum().over("step_id", "operator")
     return (
-        inside.hstack(labels)
-        .with_columns(operator_ns.alias("operator_ns"))
+        updates.with_columns(operator_ns.alias("operator_ns"))
         .group_by("device", "step_id", maintain_order=True)
         .agg(
-            pl.col("fused").any(),
             pl.col("optimizer").first(),
             pl.col("activity_id").first(),
             pl.col("start_ns").min(),
@@ -234,7 +236,7 @@ def _optimizers(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
             (pl.col("duration_ns").sum() - pl.col("operator_ns").max()).cast(pl.Float64).alias("saves_ns"),
             pl.when(pl.col("foreach").any()).then(pl.lit("foreach")).otherwise(pl.lit("loop")).alias("tensors"),
         )
-        .filter(~pl.col("fused") & (pl.col("saves_ns") > 0))
+        .filter(pl.col("saves_ns") > 0)
         .select(
             "device", "activity_id", "start_ns", "end_ns", "kernel_count", "time_ns", "saves_ns", "tensors",
             pl.col("optimizer").alias("operators"), pl.lit("optimizer").alias("kind"),

@@ -258,7 +258,7 @@ class Replay:
     def _floor_of(self, changes: tuple[Change, ...]) -> float:
         """Return the floor of changes of one side; 0 for those of both."""
         cpu_floor, device_floor = self.floors
-        sides = {ch.side_of(change) for change in changes}
+        sides = {ch.side_of(change, self.scene) for change in changes}
         return cpu_floor if sides == {"device"} else device_floor if sides == {"host"} else 0.0
 
     @kept
