@@ -1,19 +1,20 @@
-"""Record ground truth for `analyze whatif`: a program before and after each change, and its step without the profiler.
+"""Record ground truth for `analyze whatif`: programs before and after a change, and their steps without the profiler.
 
-Recording needs only torch and a GPU; comparing needs only trace_analyzer. `gpu_truth/` has pairs of torch 2.11 on an H200.
+Recording needs only torch and a GPU; comparing needs only trace_analyzer. `gpu_truth/` has programs of torch 2.11 on an H200.
 
     python sample_traces/record_truth.py record OUT [--sizes tiny small large] [--changes sync ...] [--seconds 480]
     python sample_traces/record_truth.py compare OUT
 
-Each pair leaves `SIZE_CHANGE_before.json.gz` and `..._after.json.gz`, and a row of `truth.json`: mean and spread of the
-step, in ms, on both sides. `compare` prints the prediction from the trace before next to the measurement after, and how far measurements of equal
-programs differ.
+Each program leaves a trace, `SIZE_PROGRAM.json.gz`, and a row of `truth.json`: mean and spread of its step, in ms. It is
+timed and then recorded in a process of its own: CUPTI stays attached after a recording, and slows the CPU. `compare`
+prints the prediction from the trace before next to the measurement after, and how far equal programs differ.
 """
 
 import argparse
 import gzip
 import json
 import math
+import multiprocessing
 import platform
 import shutil
 import statistics
@@ -21,7 +22,8 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ Step = Callable[[], None]
 SIZES: Mapping[str, Mapping[str, int]] = {
     "tiny": {"width": 256, "layers": 12, "batch": 32},
     "small": {"width": 1024, "layers": 12, "batch": 512},
-    "large": {"width": 4096, "layers": 6, "batch": 4096},
+    "large": {"width": 4096, "layers": 4, "batch": 1024},
 }
 """Launch-bound, intermediate, and compute-bound on a large GPU."""
 LOADING_MS = 8.0
@@ -65,6 +67,11 @@ class Program:
         """Return what differs from the defaults."""
         return dict(vars(self).items() - vars(Program()).items())
 
+    @property
+    def name(self) -> str:
+        """Return a name for files."""
+        return "_".join(key if value is True else f"{key}-{value}" for key, value in self.options.items()) or "plain"
+
 
 @dataclass(frozen=True)
 class Pair:
@@ -72,7 +79,7 @@ class Pair:
 
     before: Program
     after: Program
-    whatif: Mapping[str, Any] = field(default_factory=dict)
+    whatif: Mapping[str, Any]
 
 
 CHANGES: Mapping[str, Pair] = {
@@ -88,10 +95,10 @@ CHANGES: Mapping[str, Pair] = {
     "batch2x": Pair(Program(), Program(batch_factor=2), {"batch": 2}),
     "compile": Pair(Program(), Program(compiled="default"), {"fuse": "chain"}),
     "compile_graphs": Pair(Program(), Program(compiled="reduce-overhead"), {"graphs": True}),
-    "attention": Pair(Program(attention="written out"), Program(attention="sdpa"), {"fuse": "attention"}),
-    "no_change": Pair(Program(), Program()),
+    "attention": Pair(Program(attention="written-out"), Program(attention="sdpa"), {"fuse": "attention"}),
 }
-"""``no_change`` shows the noise of the measurement; `compare` leaves it out."""
+REPEATS = 2
+"""How often the usual program is measured again, for the noise of the measurement."""
 
 
 def step_of(program: Program, device: str, width: int, layers: int, batch: int) -> Step:
@@ -230,41 +237,49 @@ def traced(step: Step, device: str, path: Path) -> None:
             shutil.copyfileobj(source, target)
 
 
-def record(
-    out: Path, device: str, sizes: Iterable[str], changes: Iterable[str], seconds: float = math.inf
-) -> list[dict[str, Any]]:
-    """Record pairs until ``seconds`` are spent, and return the rows of `truth.json`.
-
-    A side that fails (out of memory, no fused optimizer) leaves its error in the row, and no trace.
-    """
+def measured(program: Program, device: str, dimensions: Mapping[str, int], path: Path | None) -> dict[str, Any]:
+    """Return the facts and the step of a program without the profiler, and then record it to ``path``."""
     import torch
 
-    out.mkdir(parents=True, exist_ok=True)
-    facts = {
+    step = step_of(program, device, **dimensions)
+    row = {
         "torch": torch.__version__,
         "python": platform.python_version(),
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
+        **timed(step, device),
     }
+    if path is not None:
+        traced(step, device, path)
+        row["trace"] = path.name
+    return row
+
+
+def record(
+    out: Path, device: str, sizes: Iterable[str], changes: Iterable[str], seconds: float = math.inf
+) -> list[dict[str, Any]]:
+    """Record programs until ``seconds`` are spent, each in a process of its own; return the rows of `truth.json`.
+
+    A program that fails (out of memory, no fused optimizer) leaves its error in the row, and no trace.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    pairs = [CHANGES[change] for change in changes]
+    programs = list(dict.fromkeys(side for pair in pairs for side in (pair.before, pair.after)))
     began = time.monotonic()
     rows: list[dict[str, Any]] = []
     for size in sizes:
-        for change in changes:
+        for number, program in enumerate([*programs, *[Program()] * REPEATS]):
             if time.monotonic() - began > seconds:
-                print(f"time is up before {size} {change}")
+                print(f"time is up before {size} {program.name}")
                 return rows
-            pair = CHANGES[change]
-            row: dict[str, Any] = {"size": size, "change": change, **facts}
-            for side, program in (("before", pair.before), ("after", pair.after)):
-                name = f"{size}_{change}_{side}.json.gz"
-                try:
-                    step = step_of(program, device, **SIZES[size])
-                    row[side] = {"options": program.options, **timed(step, device)}
-                    traced(step, device, out / name)
-                    row[side]["trace"] = name
-                except (RuntimeError, ValueError) as error:
-                    row[side] = {"error": f"{type(error).__name__}: {error}"[:300]}
+            path = out / f"{size}_{program.name}.json.gz" if number < len(programs) else None
+            row = {"size": size, "options": program.options}
+            try:
+                with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+                    row |= process.submit(measured, program, device, SIZES[size], path).result()
+            except (RuntimeError, ValueError) as error:
+                row["error"] = f"{type(error).__name__}: {error}"[:300]
             rows.append(row)
-            (out / "truth.json").write_text(json.dumps(rows, indent=1) + "\n")
+            (out / "truth.json").write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")
     return rows
 
 
@@ -297,19 +312,31 @@ class Compared:
         return self.low_ms / factor <= self.measured_ms <= self.high_ms * factor
 
 
-def noise(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the noise of a ratio of two steps by size, over the programs with equal options; nothing without two."""
-    logarithms = defaultdict(list)
+Measured = Mapping[tuple[str, Program], list[Mapping[str, Any]]]
+
+
+def measurements(rows: Iterable[Mapping[str, Any]]) -> Measured:
+    """Return the rows of `truth.json` that have a step, by size and program."""
+    found = defaultdict(list)
     for row in rows:
-        for side in (row["before"], row["after"]):
-            if "mean_ms" in side:
-                logarithms[row["size"], json.dumps(side.get("options"))].append(math.log(side["mean_ms"]))
-    squares: dict[str, list[float]] = defaultdict(list)
-    degrees: dict[str, int] = defaultdict(int)
-    for (size, _), values in logarithms.items():
-        squares[size] += [(value - statistics.mean(values)) ** 2 for value in values]
-        degrees[size] += len(values) - 1
-    return {size: math.sqrt(2 * sum(squares[size]) / degrees[size]) for size in squares if degrees[size]}
+        if "mean_ms" in row:
+            found[row["size"], Program(**row["options"])].append(row)
+    return found
+
+
+def noise(found: Measured) -> dict[str, float]:
+    """Return the noise of a ratio of two steps by size, from programs measured more than once; nothing without any.
+
+    A step deviates as much as it does between processes, or between the groups of steps within one: the larger.
+    """
+    between: dict[str, list[float]] = defaultdict(list)
+    within: dict[str, list[float]] = defaultdict(list)
+    for (size, _), rows in found.items():
+        if len(rows) > 1:
+            variance = statistics.variance(math.log(row["mean_ms"]) for row in rows)
+            between[size] += [variance] * (len(rows) - 1)
+            within[size] += [(row["sd_ms"] / row["mean_ms"]) ** 2 for row in rows]
+    return {size: math.sqrt(2 * max(map(statistics.mean, (between[size], within[size])))) for size in between}
 
 
 def compare(out: Path) -> list[Compared]:
@@ -320,20 +347,25 @@ def compare(out: Path) -> list[Compared]:
     import trace_analyzer as ta
 
     compared = []
-    rows = json.loads((out / "truth.json").read_text())
-    noises = noise(rows)
-    for row in rows:
-        before, after, pair = row["before"], row["after"], CHANGES.get(row["change"])
-        if pair is None or not pair.whatif or "trace" not in before or "mean_ms" not in after:
-            continue
-        report = ta.analyze(out / before["trace"], measured_step_ms=before["mean_ms"])
-        result = ta.whatif(report, **pair.whatif)
-        head = (row["size"], row["change"], before["mean_ms"], after["mean_ms"], noises.get(row["size"], 0.0))
-        if result.predicted is None:
-            compared.append(Compared(*head, reason=result.reason))
-            continue
-        then = result.predicted
-        compared.append(Compared(*head, *(ns / NS_PER_MS for ns in (then.step_ns, then.low_ns, then.high_ns))))
+    found = measurements(json.loads((out / "truth.json").read_text()))
+    noises = noise(found)
+    reports = {
+        key: ta.analyze(out / row["trace"], measured_step_ms=row["mean_ms"])
+        for key, (row, *_) in found.items()
+        if "trace" in row and any(pair.before == key[1] for pair in CHANGES.values())
+    }
+    for (size, before), report in reports.items():
+        now_ms = found[size, before][0]["mean_ms"]
+        for change, pair in CHANGES.items():
+            if pair.before != before or (size, pair.after) not in found:
+                continue
+            result = ta.whatif(report, **pair.whatif)
+            head = (size, change, now_ms, found[size, pair.after][0]["mean_ms"], noises.get(size, 0.0))
+            if result.predicted is None:
+                compared.append(Compared(*head, reason=result.reason))
+                continue
+            then = result.predicted
+            compared.append(Compared(*head, *(ns / NS_PER_MS for ns in (then.step_ns, then.low_ns, then.high_ns))))
     return compared
 
 
