@@ -284,6 +284,11 @@ def anonymous(trace: dict[str, object]) -> dict[str, object]:
     return stripped
 
 
+def record_alone(_: int, name: str, path: Path) -> None:
+    """Record a workload in this process, which recorded nothing before."""
+    record(WORKLOADS[name], path, "cuda")
+
+
 def row(name: str, path: Path) -> str:
     """Return a line of a table: the workload's purpose, its verdict, and its step without the profiler."""
     report, expected = ta.analyze(path), WORKLOADS[name]
@@ -302,9 +307,9 @@ def main(folder: Path) -> None:
         record_mlp(folder / "cpu_mlp.json.gz")
         return
     print("| workload | expected | verdict | step without the profiler |\n|---|---|---|---|")
-    for name, workload in WORKLOADS.items():
+    for name in WORKLOADS:
         path = folder / f"gpu_{name}.json.gz"
-        record(workload, path, "cuda")
+        torch.multiprocessing.spawn(record_alone, args=(name, path), nprocs=1)
         print(row(name, path), flush=True)
     if torch.cuda.device_count() > 1:
         with tempfile.TemporaryDirectory() as shared:

@@ -87,6 +87,17 @@ def test_steps_that_are_not_recorded_are_timed(
     assert known == [mean and pytest.approx(mean * 1e3) for mean in timed]
 
 
+def test_with_cupti_only_steps_before_the_first_recording_are_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(facts, "_recordings", [])
+    monkeypatch.setattr(facts, "cupti_stays", lambda: True)
+    recorded(ta.trace_handler(tmp_path, report=False), schedule(wait=6, warmup=1, active=1, repeat=2), 16)
+    headers = {path.name: json.loads(gzip.decompress(path.read_bytes())) for path in tmp_path.iterdir()}
+    timed = {name: "measured_step_ms" in header["trace_analyzer"] for name, header in headers.items()}
+    assert timed == {"trace.step8.json.gz": True, "trace.step16.json.gz": False}
+
+
 def test_a_schedule_that_counts_its_calls_is_called_once_a_step(tmp_path: Path) -> None:
     """As Lightning's does; asked for later steps, it would never record."""
     calls: list[int] = []

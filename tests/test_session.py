@@ -11,6 +11,7 @@ import pytest
 from commands import run_python
 
 import trace_analyzer as ta
+from trace_analyzer.capture import facts
 from trace_analyzer.capture.session import LEVELS, WARMUP
 
 torch = pytest.importorskip("torch")
@@ -43,6 +44,45 @@ def test_steps_are_timed_without_the_profiler_and_then_recorded() -> None:
     assert report.trace.settings.measured_step_ms == profiler.measured_step_ms
     assert report.trace.path == "trace_analyzer.profile"
     assert profiler.report is report
+
+
+@pytest.mark.parametrize("stays", [True, False])
+@pytest.mark.parametrize("kind", [ta.profile, torch.profiler.profile])
+def test_a_step_measured_after_a_recording_is_not_kept_where_that_slows_it(
+    monkeypatch: pytest.MonkeyPatch, stays: bool, kind: Any
+) -> None:
+    monkeypatch.setattr(facts, "_recordings", [])
+    monkeypatch.setattr(facts, "cupti_stays", lambda: stays)
+
+    def stored() -> float | None:
+        with ta.profile(steps=1, skip=0) as profiler:
+            for _ in range(profiler.needed):
+                work()
+                profiler.step()
+        assert profiler.measured_step_ms is not None
+        settings = profiler.report.trace.settings
+        assert settings is not None
+        return settings.measured_step_ms
+
+    assert stored() is not None
+    with kind():
+        work()
+    assert (stored() is None) == stays
+
+
+@pytest.mark.parametrize(
+    ("cuda", "hip", "variable", "stays"),
+    [(True, None, None, True), (True, None, "1", False), (True, "6.4", None, False), (False, None, None, False)],
+)
+def test_cupti_stays_after_a_recording_unless_it_is_torn_down(
+    monkeypatch: pytest.MonkeyPatch, cuda: bool, hip: str | None, variable: str | None, stays: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch.version, "hip", hip)
+    monkeypatch.delenv("TEARDOWN_CUPTI", raising=False)
+    if variable:
+        monkeypatch.setenv("TEARDOWN_CUPTI", variable)
+    assert facts.cupti_stays() == stays
 
 
 @pytest.mark.filterwarnings("ignore")  # torch warns about memory from before the recording

@@ -47,7 +47,7 @@ class Options:
     - ``peak_tflops``: dtype -> dense peak in TFLOP/s, instead of the catalogue's; key ``""`` is for all.
     - ``peak_gbps``: memory bandwidth in GB/s, instead of the catalogue's.
     - ``measured_step_ms``: time of a step without the profiler, ms, for the exact cost of recording; by default the
-      trace's own, if `trace_analyzer.profile` recorded it.
+      trace's own, if `trace_analyzer.profile` recorded it. To be measured before the process records: CUPTI stays.
     - ``calibration``: file of ``analyze calibrate``, or ``"none"``; by default the user's own for such a device.
     - ``capture``: a second trace of the same program, in which the kernels that graphs replay were launched one by one,
       or in which these graphs were captured: replayed kernels take operators, modules and shapes from there. Or a folder
@@ -71,7 +71,7 @@ class Options:
     measured_step_ms: float | None = _option(
         None,
         "X",
-        "Time of a step without the profiler, for the exact cost of recording instead of an estimate.",
+        "Time of a step without the profiler, measured before the process records, for the exact cost of recording.",
         range=(LEAST, MOST),
     )
     calibration: str | Path | None = _option(

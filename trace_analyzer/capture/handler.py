@@ -44,7 +44,8 @@ def trace_handler(
     which rank of the job is late, and why; after ``time_limit_s``, it judges the summaries that exist.
 
     Of ``torch.profiler.schedule`` with ``wait``, the steps before each recording are timed (``measured_step_ms`` of the trace's header), for
-    what recording costs: the last 10 at most, from the fourth step on, if there are 3 or more.
+    what recording costs: the last 10 at most, from the fourth step on, if there are 3 or more; with CUDA, before the
+    first recording of the process only, which leaves CUPTI attached.
 
     Failures are warnings, never exceptions: training continues, and the trace is kept. The analysis runs in a process
     of its own, which keeps its memory and threads out of the trainer, and is killed after ``time_limit_s``. ``options``

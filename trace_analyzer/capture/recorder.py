@@ -90,6 +90,7 @@ def _attach(plan: Plan) -> None:
     from trace_analyzer.capture import facts
 
     facts.follow_profilers()
+    facts.follow_recordings()
     if plan.seconds is None:
         StepRecorder(plan).attach()
     elif not _HELPER.search(" ".join(sys.orig_argv)):

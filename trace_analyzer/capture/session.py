@@ -82,7 +82,7 @@ class Session:
                 raise UsageError(f"{name}={count!r}: must be a whole number, at least {least}")
         self.steps, self.level, self.skip = steps, level, skip
         self.measured_step_ms: float | None = None
-        """Mean time of a step without the profiler, ms; None when not measured."""
+        """Mean time of a step without the profiler, ms; None when not measured. After a recording, CUPTI may slow it."""
         self.failure: str | None = None
         """Why no trace could be written; None when one was, or nothing has been recorded."""
         self._kept = None if trace is None else Path(trace)
@@ -127,6 +127,7 @@ class Session:
                 "another profiler is at work, and two cannot be: end it first, "
                 "or give it on_trace_ready=trace_analyzer.trace_handler(...)"
             )
+        facts.follow_recordings()
         self._process, self._thread = os.getpid(), threading.get_ident()
         schedule = None
         if self.steps is not None:
