@@ -183,6 +183,18 @@ def test_products_below_their_peak_are_called_what_they_are() -> None:
 
 
 @pytest.mark.parametrize(
+    ("kernel", "switch"),
+    [
+        (FP32, "torch.set_float32_matmul_precision"),
+        ("ampere_scudnn_128x64_relu_interior_nn_v1", "torch.backends.cudnn.allow_tf32 = True"),
+    ],
+)  # fmt: skip
+def test_tf32_is_switched_on_for_what_runs_in_fp32(kernel: str, switch: str) -> None:
+    """The precision of matmuls leaves convolutions as they are."""
+    assert advised("tf32", in_a_row(kernel)).code.startswith(switch)
+
+
+@pytest.mark.parametrize(
     ("operator", "us", "code"),
     [
         ("aten::sort", 4_800, 'x = x.to("cuda", non_blocking=True)'),

@@ -226,11 +226,8 @@ def fewer_bytes(context: AdviceContext) -> Opportunity | None:
     if wide.is_empty():
         return None
     products = _products_in_16_bits(context, dtype)
-    ran = (
-        f", and {counted(products.height / steps_of(context.steps, wide.height), _products(products).removesuffix('s'), _products(products))} ran in it"
-        if products.height
-        else ""
-    )
+    each, names = products.height / steps_of(context.steps, wide.height), _products(products)
+    ran = f", and {counted(each, names.removesuffix('s'), names)} ran in it" if products.height else ""
     return kernel_opportunity(
         context,
         pl.concat([wide.with_columns((pl.col("duration_ns") / 2).alias("halved_ns")), products], how="diagonal"),
@@ -275,7 +272,7 @@ def out_of_fp32(context: AdviceContext, *, tf32: bool) -> Opportunity | None:
     if slow.is_empty() or (not tf32 and runs_in_16_bits(context)):
         return None
     dtype = slow.get_column("target_dtype").item(0)
-    return kernel_opportunity(
+    opportunity = kernel_opportunity(
         context,
         slow,
         pl.col("saves_ns"),
@@ -286,6 +283,8 @@ def out_of_fp32(context: AdviceContext, *, tf32: bool) -> Opportunity | None:
         torch_dtype=_TORCH_DTYPES[dtype],
         scaled=_SCALED if dtype == "fp16" else "",
     )
+    convolves = tf32 and context.platform == "cuda" and "convolution" in slow.get_column("bucket")
+    return replace(opportunity, case="convolutions") if opportunity and convolves else opportunity
 
 
 def padding(context: AdviceContext) -> Opportunity | None:
