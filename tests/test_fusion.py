@@ -155,6 +155,38 @@ def test_products_around_another_softmax_are_no_attention() -> None:
     assert actual(analysed(run([calls[0], stranger, *calls[1:]])), "kind") == [("chain",)]
 
 
+def test_attention_between_which_masks_are_made_and_values_are_laid_out() -> None:
+    """Check attention as autocast runs it: ten calls between its products, most of them copies."""
+    scores, values, square = [8, 1000, 1000], [8, 1000, 64], [1000, 1000]
+    first, scale, softmax, last = attention(scores)
+    copy, made = (
+        ("copy_", [scores, scores, []], "c10::Half", 50),
+        [("fill_", [square, []], "c10::Half", 2), ("triu", [square, []], "c10::Half", 5)],
+    )
+    masked = ("masked_fill_", [scores, square, []], "c10::Half", 90)
+    calls = [
+        first,
+        scale,
+        *made,
+        copy,
+        masked,
+        copy,
+        softmax,
+        copy,
+        ("copy_", [values, values, []], "c10::Half", 8),
+        last,
+    ]
+    assert actual(analysed(run(calls)), "kind", "kernel_count", "time_ns") == [("attention", 11, 465)]
+
+
+def test_attention_of_the_backward_pass() -> None:
+    """The gradient of the scores is the second input of the product that gives the keys' gradient."""
+    (_, qk, *rest), scale, _, _ = attention([8, 1000, 1000])
+    back = ("_softmax_backward_data", [[8, 1000, 1000], [8, 1000, 1000], [], []], "c10::Half", 80)
+    keys = ("bmm", [[8, 64, 1000], [8, 1000, 1000]], "c10::Half", 40)
+    assert actual(analysed(run([("bmm", qk, *rest), back, scale, keys])), "kind", "time_ns") == [("attention", 220)]
+
+
 def optimizer(operators: list[str], name: str = "AdamW") -> list[Any]:
     """Build a step of an optimizer whose kernels take 10, 20, ... us."""
     calls = [(o, [[64]], "float", 10 * (i + 1)) for i, o in enumerate(operators)]

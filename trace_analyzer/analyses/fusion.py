@@ -357,8 +357,10 @@ def beyond_fused_roof(
 
 # Find attention whose scores pass through memory between two batched matmuls.
 
-_ATTENTION_CALLS = 8
-"""Most calls between the two matmuls of one attention: scale, mask, softmax, dropout, casts."""
+_ATTENTION_CALLS = 12
+"""Most calls between the two matmuls of one attention: scale, mask, softmax, dropout, casts, layout of the values."""
+_BESIDE = [f"aten::{name}" for name in ("arange", "copy_", "fill_", "tril", "triu")]
+"""Operators that make a mask, or copy scores or values; a fused kernel needs none of them."""
 _MASKS = ["add", "baddbmm", "masked_fill", "where"]
 """Operators that may mask scores, between the matmuls or in the first one."""
 
@@ -366,8 +368,8 @@ _MASKS = ["add", "baddbmm", "masked_fill", "where"]
 def unfused_attention(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFrame:
     """Find softmax between two batched matmuls: a fused kernel keeps the scores on the chip.
 
-    The scores must be the first matmul's output and the second's first input, by number of elements. ``calls`` and
-    ``tensors`` come from `tensors.calls_with_tensors`.
+    The scores must be the first matmul's output and an input of the second (in the backward pass the second one), by number
+    of elements. ``calls`` and ``tensors`` come from `tensors.calls_with_tensors`.
     """
     marked = _with_products(calls, tensors)
     softmax = _softmax_between(marked, tensors)
@@ -417,7 +419,9 @@ def _with_products(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFrame:
     return calls.with_columns(product.fill_null(False).alias("product"), position.alias("position")).with_columns(
         pl.when("product").then("position").forward_fill().over(_STREAM).alias("before"),
         pl.when("product").then("position").backward_fill().over(_STREAM).alias("after"),
-        (~pl.col("fusible") & ~pl.col("product")).cum_sum().alias("strangers"),
+        (~pl.col("fusible") & ~pl.col("product") & ~pl.col("operator").is_in(_BESIDE).fill_null(False))
+        .cum_sum()
+        .alias("strangers"),
     )
 
 
@@ -440,7 +444,9 @@ def _softmax_between(marked: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFram
         .filter(
             pl.col("strangers") == pl.col("strangers_after"),
             pl.col("elements") == elements(pl.col("writes")),
-            pl.col("elements") == elements(pl.col("reads_after").list.first()),
+            pl.any_horizontal(
+                pl.col("elements") == elements(pl.col("reads_after").list.get(at, null_on_oob=True)) for at in range(3)
+            ),
         )
         .unique("before", keep="first", maintain_order=True)
         .unique("after", keep="first", maintain_order=True)
