@@ -323,3 +323,16 @@ def test_each_check_that_takes_the_verdict_says_what_to_do_instead() -> None:
         assert tip.endswith((".", "disagree."))
     names = "impossible_durations late_starts lost_events missing_activities short_durations skewed_idle"
     assert " ".join(sorted(actual.name for actual in taking)) == names
+
+
+def test_kernels_that_no_operator_launches_are_profiled_where_shapes_are_recorded() -> None:
+    """Check that a Triton program, whose kernels have no operator, is not told to record what it recorded."""
+    own = [launched("frobnicate", 20 * n, 400 + 500 * n, 500, n + 1, grid=[500, 1, 1]) for n in range(12)]
+    shaped = op("aten::zero_", 300, 5, **{"Input Dims": [[64]], "Input type": ["float"]})
+    for events, tip in (
+        ([own], "Record operators with their shapes"),
+        ([own, shaped], "Profile these kernels with ncu"),
+    ):
+        report = analysed(*events)
+        assert report.verdict.status == "insufficient"
+        assert [text.startswith(tip) for text in record_instead(report)] == [True]

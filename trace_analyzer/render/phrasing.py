@@ -37,13 +37,16 @@ _RECORD_INSTEAD: Mapping[str, Sequence[str]] = {
     ),
     "insufficient": (_MORE_STEPS, "Export the file as the profiler writes it, without removing events."),
 }
-# By status, and accelerator or largest unknown part.
+# By status, and accelerator or largest unknown part (shapes: other kernels, although those were recorded).
 _RECORD_ELSEWHERE: Mapping[tuple[str, str | None], Sequence[str]] = {
     ("no-gpu-activity", "mps"): (
         "Record the GPU's work with torch.mps.profiler.profile() and Instruments: PyTorch Profiler has no activity of MPS.",
     ),
     ("insufficient", "other"): (
         "Record operators with their shapes: activities=[..., ProfilerActivity.CPU], record_shapes=True.",
+    ),
+    ("insufficient", "shapes"): (
+        "Profile these kernels with ncu (AMD: rocprof-compute): shapes are recorded, and no operator with a formula launches them.",
     ),
     ("insufficient", vocabulary.UNRECORDED): (
         "Record fewer steps at once, with no other profiler attached: records were lost.",
@@ -233,6 +236,7 @@ def record_instead(report: Report) -> Sequence[str]:
     needs_steps = window is None or len(window.steps) < thresholds.MIN_STEADY_STEPS
     is_unknown = status == "insufficient" and report.trace.profiler is None
     why = summaries.largest_unknown(report.verdict) if is_unknown else accelerator
+    why = "shapes" if why == "other" and report.trace.recorded.shapes else why
     general = _RECORD_ELSEWHERE.get((status, why)) or ways.get(status, ())
     tips = instructions if status == "insufficient" and instructions else general
     tips = [tip.format_map(known) for tip in tips if needs_steps or tip != _MORE_STEPS]

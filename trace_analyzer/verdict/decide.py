@@ -180,7 +180,7 @@ def _insufficient(findings: Findings, judgement: Judgement | None, unknown_ns: i
     elif findings.parts_ns.get("other", 0) > unknown_ns / 2:
         headline = (
             f"For {percent(findings.parts_ns['other'] / window)} of the window it is not known what limits the kernels{known}: no operator with"
-            " shapes launched them and no rule knows their names. Record CPU activities too, with record_shapes=True."
+            " shapes launched them and no rule knows their names."
         )
     elif findings.parts_ns.get(UNRECORDED, 0) > unknown_ns / 2:
         headline = (
