@@ -118,6 +118,9 @@ def test_the_table_is_complete() -> None:
         ({"python": 20, "dispatch": 20, "data_loading": 39}, OVERHEAD, None, "launch"),
         ({"python": 20, "dispatch": 18, "data_loading": 39}, OVERHEAD, None, "data-loading"),
         ({"latency": 20, "device_gap": 20, "python": 39}, OVERHEAD, None, "small-kernels"),
+        # All of the host's causes together are held against small kernels.
+        ({"latency": 39, "graph_capture": 25, "synchronization": 15}, OVERHEAD, None, "graph-capture"),
+        ({"latency": 40, "graph_capture": 25, "synchronization": 15}, OVERHEAD, None, "small-kernels"),
         ({"communication": 20, "copy": 19, "device_wait": 30}, COMMUNICATION, None, "dependency"),
     ],
 )

@@ -178,6 +178,8 @@ def _cause(regime: Regime, parts_ns: Mapping[str, int], cold_gap_ns: int, levers
         apart = {"small-kernels", "copies"} & {*causes}
         of_best = {best.resource} & apart or {*causes} - apart or apart
         causes = {cause: ns for cause, ns in causes.items() if cause in of_best}
+    elif 2 * causes.get("small-kernels", 0) < sum(causes.values()):
+        causes.pop("small-kernels", None)  # the host takes more, by causes that are each less
     largest = max(causes, key=lambda cause: causes[cause], default=None)
     if largest not in _HIDING:
         return largest
