@@ -218,6 +218,8 @@ HALVES = [in_a_row("ampere_bf16_s16816gemm_bf16_128x64"), [op("aten::mm", 20 * n
         # What gives memory back is told to keep it, where that is a quarter of the allocation.
         ("allocator", freeing(300), "# delete torch.cuda.empty_cache()", "expandable_segments"),
         ("allocator", freeing(100), "expandable_segments", "delete"),
+        ("allocator", iterations(lambda t: call("cudaFree", t + 1, 300), lambda t: call("cudaMalloc", t + 310, 550)), "# delete torch.cuda.empty_cache()", "expandable_segments"),
+        ("allocator", iterations(lambda t: call("cudaMalloc", t + 10, 850)), "expandable_segments", "delete"),
         ("synchronization", waiting_for_copies("HtoD (Pageable -> Device)", "aten::index"), 'index.to("cuda")', "torch.where"),
         ("synchronization", waiting_for_copies("DtoH (Device -> Pageable)", "aten::index"), "torch.where", "index.to("),
         # TorchScript is warmed up three times, and replaced before anything compiles.

@@ -362,6 +362,7 @@ def data_loading(context: AdviceContext) -> Opportunity | None:
 
 
 _EMPTIES = "torch.cuda.empty_cache()"
+_FREES = "^(cuda|hip)Free(Async)?$"
 """Source of waits, and case of code, of a program that gives memory back itself."""
 
 
@@ -373,10 +374,13 @@ def allocator(context: AdviceContext) -> Opportunity | None:
         context, ("allocation",), "calls that allocate or free device memory block the CPU, and often the device"
     )
     idle = context.idle.filter(pl.col("cause") == "allocation")
-    emptied = context.around.sources(idle.get_column("event_id")).cast(pl.String) == _EMPTIES
+    sources = context.around.sources(idle.get_column("event_id")).cast(pl.String)
+    freed = context.host.events.get_column("name")[idle.get_column("event_id")].cast(pl.String).str.contains(_FREES)
     # What is given back has to be allocated again.
-    asked = 4 * total(idle.filter(emptied.fill_null(False)), length_ns()) > total(idle, length_ns())
-    return opportunity and replace(opportunity, case=_EMPTIES if asked else "")
+    cases = ((_EMPTIES, sources == _EMPTIES), ("cudaFree", freed & sources.is_null()))
+    all_ns = total(idle, length_ns())
+    asked = (case for case, rows in cases if 4 * total(idle.filter(rows.fill_null(False)), length_ns()) > all_ns)
+    return opportunity and replace(opportunity, case=next(asked, ""))
 
 
 def _compiling(context: AdviceContext, *, loads: bool) -> pl.DataFrame:
