@@ -329,10 +329,8 @@ def test_kernels_that_no_operator_launches_are_profiled_where_shapes_are_recorde
     """Check that a Triton program, whose kernels have no operator, is not told to record what it recorded."""
     own = [launched("frobnicate", 20 * n, 400 + 500 * n, 500, n + 1, grid=[500, 1, 1]) for n in range(12)]
     shaped = op("aten::zero_", 300, 5, **{"Input Dims": [[64]], "Input type": ["float"]})
-    for events, tip in (
-        ([own], "Record operators with their shapes"),
-        ([own, shaped], "Profile these kernels with ncu"),
-    ):
+    shapes, counters = "Record operators with their shapes", "Profile kernels that no operator launches"
+    for events, tips in (([own], (shapes, counters)), ([own, shaped], (counters,))):
         report = analysed(*events)
         assert report.verdict.status == "insufficient"
-        assert [text.startswith(tip) for text in record_instead(report)] == [True]
+        assert all(text.startswith(tip) for text, tip in zip(record_instead(report), tips, strict=True))

@@ -159,7 +159,7 @@ CAUSES: Mapping[str, Cause] = by_key(
     Cause("blocking-copy", "Blocking copy", "copies block the CPU while the GPU waits", "overhead-bound"),
     Cause("allocation", "Allocation", "allocator calls block the CPU while the GPU waits", "overhead-bound"),
     Cause("compilation", "Compilation", "code is compiled or loaded while the GPU waits", "overhead-bound"),
-    Cause("graph-capture", "Graph capture", "graphs are captured while the GPU waits, which happens once", "overhead-bound"),
+    Cause("graph-capture", "Graph capture", "graphs are captured while the GPU waits", "overhead-bound"),
     Cause("garbage-collection", "Garbage collection", "Python's garbage collector runs while the GPU waits", "overhead-bound"),
     Cause("cpu-operator", "Work on the CPU", "long CPU work of operators keeps the GPU waiting", "overhead-bound"),
     Cause("host-wait", "Host waits", "the CPU waits for another thread or process, the network or a timer", "overhead-bound"),

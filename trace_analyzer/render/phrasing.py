@@ -37,6 +37,7 @@ _RECORD_INSTEAD: Mapping[str, Sequence[str]] = {
     ),
     "insufficient": (_MORE_STEPS, "Export the file as the profiler writes it, without removing events."),
 }
+_OWN_KERNELS = "Profile kernels that no operator launches (Triton, CUDA) with ncu (AMD: rocprof-compute)."
 # By status, and accelerator or largest unknown part (shapes: other kernels, although those were recorded).
 _RECORD_ELSEWHERE: Mapping[tuple[str, str | None], Sequence[str]] = {
     ("no-gpu-activity", "mps"): (
@@ -44,10 +45,9 @@ _RECORD_ELSEWHERE: Mapping[tuple[str, str | None], Sequence[str]] = {
     ),
     ("insufficient", "other"): (
         "Record operators with their shapes: activities=[..., ProfilerActivity.CPU], record_shapes=True.",
+        _OWN_KERNELS,
     ),
-    ("insufficient", "shapes"): (
-        "Profile these kernels with ncu (AMD: rocprof-compute): shapes are recorded, and no operator with a formula launches them.",
-    ),
+    ("insufficient", "shapes"): (_OWN_KERNELS,),
     ("insufficient", vocabulary.UNRECORDED): (
         "Record fewer steps at once, with no other profiler attached: records were lost.",
     ),
