@@ -201,8 +201,9 @@ def test_copies_alone_are_enough_for_estimates_of_copies(pinned: bool) -> None:
     assert row.low_ns < row.step_ns
     assert (row.high_ns > 1.3 * row.step_ns) == (not pinned)
     assert {one.name for one in result.skipped if one.is_refused} >= {"graphs", "no-sync", "fuse"}
-    assert "too few" in str(refusals.barred(report, 0, Change("graphs")))
-    assert refusals.barred(report, 0, Change("pinned")) is None
+    recorded = Replay.of(report, 0).graph.recorded
+    assert "too few" in str(refusals.barred(report, recorded, Change("graphs")))
+    assert refusals.barred(report, recorded, Change("pinned")) is None
 
 
 @pytest.mark.parametrize(

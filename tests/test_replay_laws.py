@@ -1,21 +1,26 @@
 """Test laws of the replay: faster parts make no step longer, lower bounds hold, loops agree with plain Python."""
 
 import importlib.util
+import json
+import random
 from math import inf
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from lazy_report import LazyReport
-from simulator import Kernel, Simulation
+from replay_pairs import gemm, op
+from simulator import Costs, Kernel, Simulation
 from tiers import examples
 
 from trace_analyzer.frames import _path_loops
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.graph import EXECUTION
 from trace_analyzer.replay.prediction import Replay
+from trace_analyzer.replay.refusals import refusal
 from trace_analyzer.replay.weights import NotApplicable
 
 pytestmark = pytest.mark.slow
@@ -214,3 +219,54 @@ def test_stretches_of_unknown_tracks_and_parts_are_refused(loops: ModuleType, tr
     own = np.array([0]), np.array([5]), np.array([part], dtype=np.int8), np.array([track]), np.array([0]), np.array([5])
     with pytest.raises(ValueError, match="no such track or part"):
         loops.spend(*(column.data for column in (np.array([0, 1]), *own, np.zeros(2, dtype=np.int64))))
+
+
+def ahead(count: int, copy: bool) -> Simulation:
+    """Simulate a CPU that runs as many steps ahead as the queue holds, with a pageable copy at the start of each."""
+    rng, simulation = random.Random(1), Simulation(costs=Costs(queue_limit=1_022), seed=3)
+    main, stream = simulation.thread(), simulation.stream()
+    kernels = [rng.choice([4_000, 20_000, 200_000, 900_000]) for _ in range(count)]
+    for number in range(1_022 // count + 10):
+        with main.step(number):
+            main.spend(2_000_000)
+            if copy:
+                main.memcpy("HtoD", 8 << 20, stream, pageable=True, gb_per_s=10.0)
+            for ns in kernels:
+                op(main, "aten::mm", gemm(ns), stream, 1_000)
+    main.synchronize_device()
+    return simulation
+
+
+def begun_amid(simulation: Simulation, warm_up: int) -> bytes:
+    """Return the trace of the last six steps, with what the device still does of the ``warm_up`` steps before them."""
+    trace = simulation.trace()
+    events = trace["traceEvents"]
+    marks = [e["ts"] for e in events if e.get("cat") == "user_annotation" and "ProfilerStep" in e["name"]]
+    begin, enabled = marks[-6], marks[-6 - warm_up]
+    launched = {e["args"]["correlation"]: e["ts"] for e in events if e.get("cat") == "cuda_runtime"}
+
+    def is_recorded(event: dict[str, Any]) -> bool:
+        if event["ph"] in "sf":
+            return launched[event["id"]] >= begin
+        if event.get("cat") in ("kernel", "gpu_memcpy"):
+            return event["ts"] + event["dur"] > begin and launched[event["args"]["correlation"]] >= enabled
+        return event.get("ts", begin) >= begin
+
+    return json.dumps({**trace, "traceEvents": [event for event in events if is_recorded(event)]}).encode()
+
+
+@pytest.mark.parametrize(("count", "copy"), [(260, False), (150, False), (60, False), (260, True)])
+def test_a_recording_that_begins_amid_queued_work_has_the_estimates_of_the_whole(count: int, copy: bool) -> None:
+    """Whatever is known of the work from before: two steps of it, one or none, of up to 17 that the queue holds."""
+    simulation, warm_ups = ahead(count, copy), (2, 1) if copy else (2, 1, 0)
+    changes = [Change(name) for name in ("no-sync", "graphs", *(["pinned"] if copy else []))]
+    changes += [Change("speedup", {"target": side, "factor": 2.0}) for side in ("cpu", "gpu")]
+    reports = [LazyReport.on(simulation.json().encode(), device=0)]
+    reports += [LazyReport.on(begun_amid(simulation, warm_up), device=0) for warm_up in warm_ups]
+    whole, *parts = (Replay.of(report, 0) for report in reports)
+    cpu_floor, device_floor = whole.floors
+    for report, part in zip(reports[1:], parts, strict=True):
+        assert refusal(report, part, 0, tuple(changes)) is None
+        assert part.floors == (pytest.approx(cpu_floor, rel=0.15), pytest.approx(device_floor, rel=0.005))
+        for change in changes:
+            assert part.predict((change,)).step_ns == pytest.approx(whole.predict((change,)).step_ns, rel=0.005), change

@@ -58,6 +58,12 @@ def test_the_previous_activity_of_a_stream_is_the_one_that_ended_last(rows: list
     assert previous(activities, activities.end).tolist() == before
 
 
+def test_what_ran_before_the_first_linked_activity_of_a_stream_was_launched_before_it() -> None:
+    rows = recorded([Work(0, 5), Work(5, 8, 0), Work(9, 12), Work(2, 3, track=1)], [Made(3, 4)])
+    (members, begun), (others, _), *_ = launch_orders(rows)
+    assert (members.tolist(), begun[1] / US, begun[0] < 0, others.tolist()) == ([0, 1], 3, True, [])
+
+
 def test_activities_are_in_order_of_launch_on_each_stream() -> None:
     made = [Made(0, 5), Made(10, 15), Made(20, 25)]
     rows = recorded(
@@ -482,6 +488,7 @@ def blocked(work: list[Work], made: list[Made]) -> int:
         # Ten calls alike waited, if each took over twice as long as usual.
         pytest.param({"waits": 10, "length": 10.5}, 10, id="ten alike"), pytest.param({"waits": 9, "length": 10.5}, 0, id="nine alike"),
         pytest.param({"waits": 10, "length": 10}, 0, id="ten, twice"), pytest.param({"waits": 10, "length": 50.1}, 10, id="ten long"),
+        pytest.param({"waits": 10, "freed": 80}, 10, id="ten alike, freed long before"), pytest.param({"waits": 9, "freed": 80}, 0, id="nine alike, freed long before"),
         # What the quickest tenth takes is multiplied: 500 of 5,000.
         pytest.param({"waits": 4_490}, 4_490, id="most"), pytest.param({"waits": 4_520}, 0, id="over nine tenths"),
     ],
@@ -527,6 +534,35 @@ def test_calls_that_find_room_return_no_later() -> None:
     room = queued(recorded([*work, *extra], [*made, *more]))
     hidden = [column[room.hidden].tolist() for column in (room.call, room.activity, room.lag, room.base)]
     assert hidden == [[503, 504, 505], [3, 4, 5], [5 * US] * 3, [5 * US] * 3]
+
+
+def without_launches(count: int, work: list[Work], made: list[Made]) -> tuple[list[Work], list[Made]]:
+    """Return a full queue whose first launches are not recorded."""
+    return [row._replace(call=max(row.call - count, -1)) for row in work], made[count:]
+
+
+def test_work_from_before_the_recording_fills_the_queue() -> None:
+    assert blocked(*without_launches(200, *full_queue(waits=3))) == 3
+
+
+@pytest.mark.parametrize(
+    ("unlinked", "calls", "length", "count"),
+    [(1, 1, 100, 1), (0, 9, 100, 0), (0, 10, 100, 10), (1, 3, 50, 0), (1, 1, 11_000, 0)],
+    ids=["one", "nine", "ten", "no longer than usual", "longer than its work takes to start"],
+)
+def test_long_calls_before_the_first_activity_wait_for_unrecorded_work(
+    unlinked: int, calls: int, length: float, count: int
+) -> None:
+    """Without work that is known to be from before, it takes ten of them."""
+    made = [
+        *(Made(2_100 * n, 2_100 * n + length) for n in range(calls)),
+        *(Made(30_000 + 10 * n, 30_005 + 10 * n) for n in range(90)),
+    ]
+    work = [Work(21_000 + 200 * n, 21_190 + 200 * n, call=n - unlinked) for n in range(unlinked + len(made))]
+    room = queued(recorded(work, made))
+    waited = ~room.hidden
+    assert (int(waited.sum()), set(room.activity[waited].tolist()) <= {-1}) == (count, True)
+    assert (room.base[waited] / US).tolist() == [5] * count
 
 
 def test_no_calls_wait_for_no_room() -> None:

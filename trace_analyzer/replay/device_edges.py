@@ -56,7 +56,7 @@ _CANDIDATES = 6
 """Number of neighbours that are searched for one on another stream."""
 
 Orders = list[tuple[Ints, Ints]]
-"""For each track: its linked activities in order of launch, and the starts of their calls."""
+"""For each track: its activities in order of launch, and the starts of their calls."""
 ENQUEUING = (LAUNCH, GRAPH, COPY, BLOCKING_COPY, SET)
 
 
@@ -296,14 +296,20 @@ def medians(values: Ints, classes: Ints, quantile: float = 0.5) -> Ints:
 
 
 def launch_orders(recorded: Recording) -> Orders:
-    """Return, for each track, its linked activities in launch order, and the starts of their calls."""
+    """Return, for each track, its activities in launch order, and the starts of their calls.
+
+    Of those of unknown launch it has what ran before the first linked one: a stream keeps its order, so it was launched before.
+    """
     activities, calls, tracks = recorded.activities, recorded.calls, recorded.tracks.shape[0]
-    linked = np.flatnonzero(activities.call >= 0)
-    launch_starts = calls.start[activities.call[linked]] if calls.start.size else linked
-    order = np.lexsort((activities.start[linked], launch_starts, activities.track[linked]))
-    linked, launch_starts = linked[order], launch_starts[order]
-    edges = np.searchsorted(activities.track[linked], np.arange(tracks + 1))
-    return [(linked[a:b], launch_starts[a:b]) for a, b in itertools.pairwise(edges)]
+    linked = np.flatnonzero(activities.call >= 0)[::-1]
+    first = np.full(tracks, _NEVER, dtype=np.int64)
+    first[activities.track[linked]] = activities.start[linked]
+    members = np.flatnonzero((activities.call >= 0) | (activities.start < first[activities.track]))
+    launch_starts = np.append(calls.start, _NEVER)[activities.call[members]]
+    order = np.lexsort((activities.start[members], launch_starts, activities.track[members]))
+    members, launch_starts = members[order], launch_starts[order]
+    edges = np.searchsorted(activities.track[members], np.arange(tracks + 1))
+    return [(members[a:b], launch_starts[a:b]) for a, b in itertools.pairwise(edges)]
 
 
 def _awaited(recorded: Recording, end: Ints, orders: Orders) -> Links:

@@ -121,8 +121,8 @@ def device_replay(replay_sources: ReplaySources) -> DeviceReplay:
     if (reason := refused_replayed(replay)) is not None:
         return DeviceReplay(device, window, reason)
     made = DeviceReplay(
-        device, window, None, replay, too_few(sources, device) or without_links(sources, device) or unexplained(replay),
-        _outside_ns(sources.judged, replay), partial(barred, sources, device),
+        device, window, None, replay, too_few(sources, device) or without_links(replay.graph.recorded) or unexplained(replay),
+        _outside_ns(sources.judged, replay), partial(barred, sources, replay.graph.recorded),
     )  # fmt: skip
     made.trim()
     return made

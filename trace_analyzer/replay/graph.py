@@ -4,7 +4,7 @@ A point is the start or end of an activity, of a runtime call, or of a thread's 
 that every edge leads forward and one pass over the points replays the recording.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -87,6 +87,18 @@ class Graph:
         edges = np.flatnonzero(self.kind == THREAD)
         return edges, self.ref[edges]
 
+    @cached_property
+    def caught_up(self) -> "Graph":
+        """Return the graph of a device that has done what was launched before the recording as that begins.
+
+        Else the queued steps of a CPU that is ahead would all end with that work, where the device takes no time.
+        """
+        steady, activities = self.recorded.steps.steady, self.recorded.activities
+        moved = self.starts[~np.append(steady, False)[activities.step] & steady.any()]
+        time = self.time.copy()
+        time[moved[np.diff(self.offsets)[moved] == 0]] = self.time.min(initial=0)
+        return replace(self, time=time)
+
     def replay(self, weights: Ints) -> tuple[Ints, Ints]:
         """Return the time of each point under ``weights``, and its binding edge (-1 for none)."""
         times, binding = np.empty_like(self.time), np.empty_like(self.time)
@@ -168,7 +180,7 @@ def _unordered(recorded: Recording, fitted: Flags | None) -> tuple[tuple[Ints, I
         np.arange(a, a + k) for a, k in ((0, n), (n, n), (2 * n, m), (2 * n + m, m))
     )
     base = waited.base.copy()
-    base[room.call[~room.hidden]] = room.base[~room.hidden]
+    base[room.call[~room.hidden]], made = room.base[~room.hidden], room.activity >= 0
     base[staging] = np.minimum(base[staging], IDLE_CALL_NS)
     thread, parts = _thread_edges(recorded, (time, rank), quiet, (begins, stops), resumed)
     raw = [
@@ -189,7 +201,7 @@ def _unordered(recorded: Recording, fitted: Flags | None) -> tuple[tuple[Ints, I
         _Raw.of(HAND_OVER, (begins[handed.release], stops[handed.silence]), handed.lag, handed.silence, handed.lag, True),
         _first_points(recorded, (time, rank), (has_begin, has_stop), quiet),
         _Raw.of(STAGING, (starts[copy], call_ends[staging]), calls.end[staging] - activities.start[copy], copy),
-        _Raw.of(QUEUE, (starts[room.activity], call_ends[room.call]), room.lag, room.call, room.lag, True),
+        _Raw.of(QUEUE, (starts[room.activity[made]], call_ends[room.call[made]]), room.lag[made], room.call[made], room.lag[made], True),
     ]  # fmt: skip
     rest = np.zeros(time.size, dtype=np.int64)
     rest[starts] = device.rest

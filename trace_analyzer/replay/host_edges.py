@@ -49,9 +49,9 @@ BLOCKED_QUANTILE = 0.1
 """Quantile of call durations that `BLOCKED_TIMES` multiplies: as most calls may have waited, it is the quickest
 ones'."""
 FREED_NS = 50_000
-"""Longest time from the start that made room to the return of the waiting call."""
+"""Longest time from the start that made room to the return of the waiting call, if few return at the same depth."""
 SAME_ROOM, SAME_ROOM_CALLS, SAME_ROOM_TIMES = 2, 10, 2
-"""Calls that returned at the same queue depth, within this tolerance, count as waiting even if briefly."""
+"""Calls that returned at the same queue depth, within this tolerance, count as waiting, however briefly and late."""
 HAND_OVER_NS = 200_000
 """Longest time (or half the silence) after another thread's silence begins at which a thread resumes because of it."""
 IDLE_CALL_NS, _RETURN_NS = 5_000, 5_000
@@ -94,7 +94,7 @@ class Resumes(NamedTuple):
 
 
 class Room(NamedTuple):
-    """Launch calls that waited, or could wait, for room in a queue, and the activities whose start made room.
+    """Launch calls that waited, or could wait, for room in a queue, and the activities whose start made room (-1: unrecorded).
 
     ``hidden`` marks those that did not wait; ``base`` is the duration without waiting of those that did.
     """
@@ -394,7 +394,11 @@ def hand_overs(recorded: Recording, quiet: Silences, taken: Ints) -> Resumes:
 
 
 def queue_room(recorded: Recording, orders: Orders) -> Room:
-    """Return the launch calls that waited for room in their queue, with the activity whose start made room."""
+    """Return the launch calls that waited for room in their queue, with the activity whose start made room.
+
+    Before a device's first activity, a long call whose work starts later than the call took waited for unrecorded work, if that
+    activity was launched before the recording, or if there are several such calls.
+    """
     calls, activities = recorded.calls, recorded.activities
     none = np.zeros(0, dtype=np.int64)
     linked = np.flatnonzero(activities.call >= 0)
@@ -411,16 +415,23 @@ def queue_room(recorded: Recording, orders: Orders) -> Room:
     long_ = np.zeros(calls.start.size, dtype=bool)
     long_[rows] = (taken > BLOCKED_TIMES * typical[rows]) & (taken > BLOCKED_NS)
     suspects, launched = (_by_track(part, activities.track[first[part]], len(orders)) for part in (slow, rows))
-    parts = [
-        _blocked(recorded, members, (suspects[track], long_), launched[track])
-        for track, (members, _) in enumerate(orders)
-    ]
+    parts = [_blocked(recorded, order, (suspects[track], long_), launched[track]) for track, order in enumerate(orders)]
     call = np.concatenate([none, *(part[0] for part in parts)])
     activity = np.concatenate([none, *(part[1] for part in parts)])
     hidden = np.concatenate([np.zeros(0, dtype=bool), *(part[2] for part in parts)])
     lag = calls.end[call] - activities.start[activity]
     usual = int(median(lag[~hidden])) if (~hidden).any() else 0
-    return Room(call, activity, np.where(hidden, np.minimum(lag, usual), lag), typical[call], hidden)
+    lag = np.where(hidden, np.minimum(lag, usual), lag)
+    own = first[rows]
+    leading = np.zeros(int(activities.device.max()) + 2, dtype=np.int64)  # the first of each device, and of none (-1)
+    leading[activities.device[::-1]] = np.arange(activities.start.size)[::-1]
+    begun = leading[activities.device[own]]
+    unseen = long_[rows] & (calls.start[rows] < activities.start[begun]) & ~np.isin(rows, call)
+    unseen &= activities.start[own] - calls.end[rows] > taken
+    unseen &= (activities.call[begun] < 0) | (unseen.sum() >= SAME_ROOM_CALLS)
+    more = np.full(int(unseen.sum()), -1, dtype=np.int64)
+    call = np.append(call, rows[unseen])
+    return Room(call, np.append(activity, more), np.append(lag, more), typical[call], np.append(hidden, more > 0))
 
 
 def _by_track(rows: Ints, tracks: Ints, count: int) -> list[Ints]:
@@ -430,11 +441,12 @@ def _by_track(rows: Ints, tracks: Ints, count: int) -> list[Ints]:
     return np.split(rows[order], bounds)
 
 
-def _blocked(recorded: Recording, members: Ints, suspects: tuple[Ints, Flags], rows: Ints) -> tuple[Ints, Ints, Flags]:
+def _blocked(
+    recorded: Recording, launched: tuple[Ints, Ints], suspects: tuple[Ints, Flags], rows: Ints
+) -> tuple[Ints, Ints, Flags]:
     """Return calls of one stream and the activities whose start made room: waiting calls first, then all others."""
     calls, activities = recorded.calls, recorded.activities
-    slow, long_ = suspects
-    launch_starts = calls.start[activities.call[members]]
+    (members, launch_starts), (slow, long_) = launched, suspects
     order = np.argsort(activities.start[members], kind="stable")
     started = activities.start[members][order]
     place = np.searchsorted(launch_starts, calls.start[slow], "left")
@@ -443,14 +455,13 @@ def _blocked(recorded: Recording, members: Ints, suspects: tuple[Ints, Flags], r
     source = order[np.maximum(at, 0)] if order.size else at
     fits = (depth >= BLOCKED_DEPTH) & (at >= 0)
     if order.size:
-        fits &= calls.end[slow] - activities.start[members[source]] <= FREED_NS
         fits &= activities.start[members[source]] > calls.start[slow]
     if fits.any():
         between = place[fits] - source[fits]
         values, counts = np.unique(between, return_counts=True)
-        usual = values[counts.argmax()]
-        alike = np.abs(between - usual) <= SAME_ROOM
-        fits[fits] = long_[slow[fits]] | (alike & (alike.sum() >= SAME_ROOM_CALLS))
+        alike = np.abs(between - values[counts.argmax()]) <= SAME_ROOM
+        soon = calls.end[slow[fits]] - activities.start[members[source[fits]]] <= FREED_NS
+        fits[fits] = (long_[slow[fits]] & soon) | (alike & (alike.sum() >= SAME_ROOM_CALLS))
     call, activity = slow[fits], members[source[fits]] if order.size else slow[fits]
     if not call.size:
         return call, activity, np.zeros(0, dtype=bool)

@@ -412,10 +412,10 @@ class Replay:
         Unexplained time is removed from both, as it may belong to either.
         """
         step_times = []
-        for effect in (infinite_gpu, infinite_cpu):
+        for effect, graph in ((infinite_gpu, self.graph.caught_up), (infinite_cpu, self.graph)):
             effect(weights := self._measured.copy(), self.scene)
-            ways = (True, False) if weights.rest.any() else (True,)
-            step_times.append(min(self.identity.step_ns, *(self.run(weights, unexplained=way).step_ns for way in ways)))
+            times = (graph.replay(weights.of(graph, unexplained=way))[0] for way in {True, not weights.rest.any()})
+            step_times.append(min(self.identity.step_ns, self._anchor * min(map(self.anchors.mean, times))))
         return step_times[0], step_times[1]
 
     def path(self, outcome: Outcome) -> Ints:

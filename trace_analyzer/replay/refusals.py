@@ -8,7 +8,7 @@ from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.host_edges import CLOCK_NS, last_of_thread
 from trace_analyzer.replay.outcomes import MAX_UNEXPLAINED
 from trace_analyzer.replay.prediction import Replay
-from trace_analyzer.replay.recording import SYNC_DEVICE, SYNC_STREAM, Analysed, is_any
+from trace_analyzer.replay.recording import SYNC_DEVICE, SYNC_STREAM, Analysed, Recording, is_any
 from trace_analyzer.units import percent
 
 MIN_ACTIVITIES, MIN_STEPS = 50, 3
@@ -16,15 +16,15 @@ MIN_ACTIVITIES, MIN_STEPS = 50, 3
 MAX_ERROR = 0.05
 """Largest error of the replayed step: beyond it, the replay does not model the program."""
 MIN_LINKED = 0.9
-"""Least share of device time that is linked to launches: with less, changes of CPU work cannot be followed to the
-device."""
+"""Least share of the measured device time that is linked to launches: with less, changes of CPU work cannot be followed to
+the device."""
 _WAITS = r"(?i)Event|Synchronize|Finish"
 _CAPTURE = r"(?i)StreamBeginCapture|StreamEndCapture|GraphInstantiate"
 
 
 def refusal(report: Analysed, replay: Replay, device: int, changes: tuple[Change, ...]) -> str | None:
     """Return why a trace cannot be replayed, for people; None where it can."""
-    reasons = (refused_unseen(report, device), *(barred(report, device, change) for change in changes))
+    reasons = (refused_unseen(report, device), *(barred(report, replay.graph.recorded, change) for change in changes))
     return next(filter(None, reasons), None) or refused_replayed(replay)
 
 
@@ -93,11 +93,11 @@ def _calls_removed(report: Analysed, device: int, calls: pl.DataFrame) -> bool:
     return edited and communicates and not calls.get_column("name").str.contains(_WAITS).any()
 
 
-def barred(report: Analysed, device: int, change: Change) -> str | None:
+def barred(report: Analysed, recorded: Recording, change: Change) -> str | None:
     """Return why a change alone cannot be estimated: too little work, unless it is for copies, or unknown launches."""
     for_copies = change.name == "pinned" or "copies" in str(change.options.get("target"))
-    few = None if for_copies else too_few(report, device)
-    return few or (without_links(report, device) if change.needs_links else None)
+    few = None if for_copies else too_few(report, recorded.device)
+    return few or (without_links(recorded) if change.needs_links else None)
 
 
 def too_few(report: Analysed, device: int) -> str | None:
@@ -108,11 +108,24 @@ def too_few(report: Analysed, device: int) -> str | None:
     return f"{count} activities on the device are too few to replay: at least {MIN_ACTIVITIES} are needed, or fewer that repeat {MIN_STEPS} times"
 
 
-def without_links(report: Analysed, device: int) -> str | None:
-    """Return why changes of the CPU's work cannot be followed; None where enough launches are known."""
-    label = report.tables["devices"].filter(pl.col("device") == device).item(0, "label")
-    own = next((d for d in report.devices if str(d.index) == label), None)
-    linked = own.link_coverage_time_ratio if own is not None else None
-    if linked is None or linked >= MIN_LINKED:
+def without_links(recorded: Recording) -> str | None:
+    """Return why changes of the CPU's work cannot be followed; None where enough launches of the measured time are known.
+
+    Steady steps are measured, else the window. Work from before the recording precedes all steps: it stays as recorded.
+    """
+    activities, steps = recorded.activities, recorded.steps
+    own = activities.device == recorded.device
+    if steps.steady.any():
+        own &= np.append(steps.steady, False)[activities.step]
+    taken, is_linked = activities.end - activities.start, activities.call >= 0
+    total, unknown = (int(taken[rows].sum()) for rows in (own, own & ~is_linked))
+    if unknown <= (1 - MIN_LINKED) * total:
         return None
-    return f"the launches of {percent(1 - linked)} of the device's time are not known: changes of the CPU's work cannot be followed"
+    first = int((is_linked & (activities.device == recorded.device)).argmax())  # the first: they are in order of start
+    before = int(taken[:first][own[:first]].sum())
+    if 2 * before > unknown:
+        return (
+            f"{percent(unknown / total)} of the device's time was launched before the recording: for changes of the CPU's work, record"
+            " three steps or more, or synchronize before it begins"
+        )
+    return f"the launches of {percent(unknown / total)} of the device's time are not known: changes of the CPU's work cannot be followed"

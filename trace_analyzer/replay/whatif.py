@@ -313,7 +313,7 @@ def whatif(
     if changes:
         scenarios, left_out = _scenarios(replay, applied)
     else:
-        scenarios, left_out = _standard(replay, partial(barred, report, device))
+        scenarios, left_out = _standard(replay, partial(barred, report, replay.graph.recorded))
     cpu_floor, device_floor = replay.floors
     return replace(
         refused,
