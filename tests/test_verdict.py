@@ -427,6 +427,13 @@ def levers(**saves: float) -> Levers:
         # The CPU's floor limits both alike: what takes longer leads.
         ({"compute": 66, "memory": 31}, {"compute_bound": 14 / 66, "memory_bandwidth_bound": 14 / 31}, COMPUTE, MEMORY),
         ({"compute": 31, "memory": 66}, {"compute_bound": 14 / 31, "memory_bandwidth_bound": 14 / 66}, MEMORY, COMPUTE),
+        # It limits all three: waiting leads, in balance with what takes longest.
+        (
+            {"compute": 40, "memory": 31, "communication": 29},
+            {"compute_bound": 14 / 40, "memory_bandwidth_bound": 14 / 31, "communication_bound": 14 / 29},
+            COMMUNICATION,
+            COMPUTE,
+        ),
         # No resource alone saves a tenth: the first two hold the step together, if both save something.
         ({"compute": 60, "python": 40}, {"compute_bound": 0.05, "overhead_bound": 0.2}, OVERHEAD, COMPUTE),
         ({"compute": 60, "python": 40}, {"compute_bound": 0.01, "overhead_bound": 0.2}, OVERHEAD, None),

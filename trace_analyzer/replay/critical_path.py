@@ -273,7 +273,8 @@ def _savings(
 
 
 def _ordered(rows: Iterable[Lever]) -> tuple[Lever, ...]:
-    return tuple(sorted(rows, key=lambda lever: -lever.saves_ns))
+    """Return the levers, the largest saving first; of equal ones that of most time."""
+    return tuple(sorted(rows, key=lambda lever: (-lever.saves_ns, -lever.share_ratio)))
 
 
 def _resources(replay: Replay) -> npt.NDArray[np.str_]:

@@ -118,11 +118,9 @@ def leaders(
         decides = saved.max(axis=1) >= t.WORTH_RATIO * window_ns
         amounts = np.where(decides[:, np.newaxis], saved, groups_ns)
         first = np.where(decides, _largest(saved, groups_ns, t.RUNNER_UP_RATIO, 0.0), first)
-    rows = np.arange(len(first))
-    led, rest = amounts[rows, first], amounts.copy()
-    rest[rows, first] = 0.0
-    second = rest.argmax(axis=1)
-    other = rest[rows, second]
+    rows, rest, rest_ns = np.arange(len(first)), amounts.copy(), groups_ns.copy()
+    rest[rows, first], rest_ns[rows, first] = 0.0, -1.0
+    led, other = amounts[rows, first], rest[rows, second := _most(rest, rest_ns)]
     balanced = np.minimum(led, other) >= t.RUNNER_UP_RATIO * np.maximum(led, other)
     if levers.saves_per_ns is not None:
         little = led < t.BALANCED_RATIO * window_ns
@@ -130,8 +128,7 @@ def leaders(
         on_path = np.tile([sum(lever.path_ratio for lever in levers.of(key)) for key in ORDER], (len(first), 1))
         on_path[rows, first] = 0.0
         hidden = little & ~balanced & (on_path.max(axis=1) >= t.BALANCED_RATIO)
-        second = np.where(hidden, on_path.argmax(axis=1), second)
-        return first, np.where(hidden | balanced, second, -1)
+        second, balanced = np.where(hidden, on_path.argmax(axis=1), second), hidden | balanced
     return first, np.where(balanced, second, -1)
 
 
@@ -140,13 +137,17 @@ _ROUNDING = 1e-9
 
 
 def _largest(amounts: Floats, groups_ns: Floats, waiting_wins: float, least: float) -> Ints:
-    """Return the column of the largest amount; of equal ones, as where the CPU's floor limits all, that of most time."""
+    """Return the column of the largest amount (`_most`), or of waiting where that wins."""
     both = amounts[:, [_OVERHEAD, _COMMUNICATION]]
     waiting, kernels = both.max(axis=1), amounts[:, [_MEMORY, _COMPUTE]].max(axis=1)
     wins = (waiting >= waiting_wins * kernels) & (waiting >= least)
-    first = np.where(both[:, 0] >= both[:, 1], _OVERHEAD, _COMMUNICATION)
+    return np.where(wins, np.where(both[:, 0] >= both[:, 1], _OVERHEAD, _COMMUNICATION), _most(amounts, groups_ns))
+
+
+def _most(amounts: Floats, groups_ns: Floats) -> Ints:
+    """Return the column of the largest amount; of equal ones, as where the CPU's floor limits all, that of most time."""
     tied = amounts >= (1 - _ROUNDING) * amounts.max(axis=1, keepdims=True)
-    return np.where(wins, first, np.where(tied, groups_ns, -1.0).argmax(axis=1))
+    return np.asarray(np.where(tied, groups_ns, -1.0).argmax(axis=1))
 
 
 def judge(parts_ns: Mapping[str, int], cold_gap_ns: int = 0, levers: Levers = NO_LEVERS) -> Judgement | None:
