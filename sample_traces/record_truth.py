@@ -87,7 +87,7 @@ CHANGES: Mapping[str, Pair] = {
     "nonzero": Pair(Program(nonzero=True), Program(), {"no_sync": True}),
     "data": Pair(Program(load_ms=LOADING_MS), Program(), {"prefetch": 8}),
     "pageable": Pair(Program(copy="pageable"), Program(copy="pinned"), {"pinned": True}),
-    "graph": Pair(Program(), Program(graph=True), {"graphs": True}),
+    "graph": Pair(Program(), Program(graph=True), {"graphs": True, "fuse": "optimizer"}),
     "fused_optimizer": Pair(Program(), Program(optimizer="fused"), {"fuse": "optimizer"}),
     "foreach_optimizer": Pair(Program(), Program(optimizer="foreach"), {"fuse": "optimizer"}),
     "tf32": Pair(Program(), Program(tf32=True), {"tf32": True}),

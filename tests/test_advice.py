@@ -71,7 +71,7 @@ def test_a_transformers_pipeline_loads_by_its_own_option() -> None:
 def test_code_for_files_of_pytorch_1_remarks_that_compiling_needs_pytorch_2(
     category: str, name: str, is_torch_1: bool
 ) -> None:
-    scope = event(category, name, 0, 14_000, pid=PROCESS, tid=MAIN)
+    scope = event(category, name, 0, 10, pid=PROCESS, tid=MAIN)
     code = analysed(scope, iterations(lambda t: op("aten::mm", t, 850))).advice[0].code
     assert "torch.compile" in code
     assert ("# needs PyTorch 2" in code) is is_torch_1

@@ -5,9 +5,9 @@ from typing import Any
 
 import polars as pl
 import pytest
-from conftest import sample_report
 from generator import RandomTrace, random_traces
 from hypothesis import HealthCheck, given, settings
+from replay_pairs import PAIRS
 from tiers import examples
 
 from trace_analyzer.advice import LAUNCHING, RULES, _ranked, ranked_ratio
@@ -160,7 +160,7 @@ def test_advice_is_ranked_by_its_estimate_else_by_its_bound(
 
 
 def test_no_fix_for_the_host_goes_below_its_floor() -> None:
-    report = sample_report("synthetic_overhead_launch.json.gz")
+    report = analyze(PAIRS["graphs"].before(1))
     bounds_hold(report)
     assert "lowered to what a CPU that takes no time saves" in report.advice[0].how_bound
 

@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from kineto import A100, analysed, annotation, call, copy, launched, op, python, trace_bytes
+from kineto import A100, analysed, annotation, call, copy, kernel, launched, op, python, trace_bytes
 from lazy_report import LazyReport
 from make_samples import FP32, Eager
 from replay_pairs import PAIRS, beginning, gemm, op as operator, steps
@@ -111,6 +111,44 @@ def test_what_an_annotation_without_a_launch_names_is_no_part_of_a_graph(name: s
             rows += [op("aten::add", begin, 8), launched("k", begin + 2, begin + 6, 5, 10 * n + i + 1)]
     predicted = Replay.of(analysed(rows), 0).predict(GRAPHS)
     assert (predicted.low_ns >= 800_000) is stays
+
+
+def updated(before: int, graphs: bool = False) -> Report:
+    """Analyse rounds of ``before`` launches (or one of a graph of as many kernels), and 60 in an optimizer, every 10 us."""
+    rows, of_step = [], 10 * (before + 60) + 40
+    for number in range(8):
+        start = number * of_step
+        update = start + 10 * before + 10
+        rows += [
+            annotation(f"ProfilerStep#{number}", start, of_step - 1),
+            annotation("Optimizer.step#Adam.step", update, 601),
+        ]
+        for at in range(before + 60):
+            begin, flow = start + 10 * at + 12 * (at >= before), 100 * number + at + 1
+            if at >= before or not graphs:
+                rows += [op("aten::add", begin, 8), launched("k", begin + 2, begin + 6, 1, flow)]
+            elif at == 0:
+                rows.append(call("cudaGraphLaunch", begin + 2, 3, correlation=flow))
+                rows += [kernel("k", begin + 6 + 9 * one, 9, correlation=flow) for one in range(before)]
+    return analysed(rows)
+
+
+def test_a_graph_of_the_model_leaves_its_optimizer() -> None:
+    """Of 100 launches of 10 us each, 60 are the optimizer's: a graph of the others saves all but one of 0.4 ms, and waits around them."""
+    report = updated(40)
+    replay = Replay.of(report, 0)
+    saves = replay.identity.step_ns - replay.predict(GRAPHS).step_ns
+    assert 390_000 < saves < 440_000
+    (graphs,) = (item for item in report.advice if item.id == "cuda-graphs")
+    assert "(40 launches per step)" in graphs.why
+    assert graphs.saves_ns_at_most <= 8 * 450_000
+
+
+def test_a_model_in_a_graph_needs_no_other_for_its_optimizer() -> None:
+    report = updated(40, graphs=True)
+    with pytest.raises(weights.NothingToChange, match="graphs launch the work already"):
+        Replay.of(report, 0).predict(GRAPHS)
+    assert "cuda-graphs" not in [item.id for item in report.advice]
 
 
 def test_a_program_that_replays_graphs_has_no_use_for_more() -> None:

@@ -15,6 +15,7 @@ from simulator import Costs, Kernel, Simulation
 from trace_analyzer.replay import changes, recording
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.graph import CALL, EXECUTION, GAP, HAND_OVER, LATENCY, QUEUE, RETURN, THREAD
+from trace_analyzer.replay.kernel_changes import of_updates
 from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.weights import Floats, NotApplicable, NothingToChange, Weights, infinite_cpu, infinite_gpu
 
@@ -246,7 +247,7 @@ def test_a_graph_takes_the_launches_of_steady_steps_and_leaves_data_waits_alloca
     with pytest.raises(NotApplicable, match="calls a step wait for the device"):
         replay.weights((Change("graphs"),))
     monkeypatch.setattr(changes, "SHORT_PIECE", 0)
-    graph, steady = replay.graph, replay.scene.steady
+    graph, steady = replay.graph, replay.scene.steady & ~of_updates(replay.scene)
     before, after = weighed(replay, Change("graphs"))
     thread = np.flatnonzero(graph.kind == THREAD)
     inside, outside = graph.ref[thread[steady[thread]]], graph.ref[thread[~steady[thread]]]

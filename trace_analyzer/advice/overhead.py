@@ -75,32 +75,36 @@ def _is_cold(context: AdviceContext) -> bool:
     return context.verdict.cause == "cold-start" or not _once(context).is_empty()
 
 
-def _replayed_ratio(context: AdviceContext) -> float:
+def _replayed_ratio(activities: pl.DataFrame) -> float:
     """Return the share of activities that graph launches enqueued."""
-    launched = context.within.activities.drop_nulls("launch_id")
+    launched = activities.drop_nulls("launch_id")
     return launched.filter(pl.col("activity_count") > 1).height / launched.height if launched.height else 0.0
 
 
 def cuda_graphs(context: AdviceContext) -> Opportunity | None:
     """Propose CUDA graphs, unless graphs are replayed already, or waits leave nothing to capture.
 
-    The saving is idle time of launches and of the operators around them; stretches of a thread without either stay.
+    The saving is idle time of launches and of the operators around them; stretches of a thread without either stay, and
+    so do steps of optimizers, as the code compiles the model.
     """
-    idle = context.launching_idle
+    updates, _ = launched_within(context, context.within.activities, OPTIMIZER_STEP)
+    others = context.within.activities.join(updates.select("activity_id"), on="activity_id", how="anti")
+    idle = context.launching_idle.join(
+        _idle_before(context, updates).select("gap_id").unique(), on="gap_id", how="anti"
+    )
     if _is_cold(context) or total(idle, length_ns()) < worth_ns(context):
         return None
-    if not (context.within.activities.get_column("kind") == "kernel").any():
+    if not (others.get_column("kind") == "kernel").any():
         return None
-    if _replayed_ratio(context) > thresholds.REPLAYED_RATIO:
+    if _replayed_ratio(others) > thresholds.REPLAYED_RATIO:
         return None
     if is_in_pieces(context) and total(_after_waits(context), length_ns()):
         return None
-    per_step = counted(context.launch_count / context.steps, "launch", "launches") + (
-        " per step" if context.steps > 1 else ""
-    )
-    compiled, _ = launched_within(context, context.within.activities, COMPILED)
+    launches = others.get_column("launch_id").drop_nulls().n_unique()
+    per_step = counted(launches / context.steps, "launch", "launches") + (" per step" if context.steps > 1 else "")
+    compiled, _ = launched_within(context, others, COMPILED)
     already = "; its code is already compiled, but launched kernel by kernel"
-    already_compiled = already if 2 * compiled.height > context.within.activities.height else ""
+    already_compiled = already if 2 * compiled.height > others.height else ""
     opportunity = idle_opportunity(
         context,
         idle,

@@ -116,7 +116,7 @@ class Tools:
             no_sync: remove waits for the device; only enqueue blocking copies.
             pinned: make copies of pageable memory pinned and asynchronous.
             prefetch: load data in so many workers; auto: as few as suffice.
-            graphs: replay each steady step as one CUDA graph.
+            graphs: replay each steady step, but for its optimizers, as one CUDA graph.
             fuse: run each chain of table fusions as one kernel.
             fuse_only: like fuse, but only for this kind of chain.
             tf32: run FP32 matmuls and convolutions in TF32, at the roof.

@@ -87,7 +87,7 @@ def _workers(text: Any) -> Any:
 @click.option(
     "--prefetch", type=_workers, metavar="K", help="Load data in K workers beside the loop; auto: as few as suffice."
 )
-@click.option("--graphs", is_flag=True, help="Replay each steady step as one CUDA graph.")
+@click.option("--graphs", is_flag=True, help="Replay each steady step, but for its optimizers, as one CUDA graph.")
 @click.option("--fuse", is_flag=True, help="Run each group of table fusions as one kernel.")
 @click.option(
     "--fuse-only", type=click.Choice(CHANGE_PARTS["fuse"]), help="Like --fuse, but only for this kind of group."

@@ -14,7 +14,7 @@ import polars as pl
 from trace_analyzer import thresholds as t
 from trace_analyzer.frames.arrays import column
 from trace_analyzer.replay.device_edges import medians
-from trace_analyzer.replay.graph import CALL, EXECUTION, GAP, LATENCY, QUEUE, RETURN, STAGING, THREAD
+from trace_analyzer.replay.graph import CALL, GAP, LATENCY, QUEUE, RETURN, STAGING, THREAD
 from trace_analyzer.replay.kernel_changes import (
     LAUNCH_MEDIANS,
     batch,
@@ -23,6 +23,8 @@ from trace_analyzer.replay.kernel_changes import (
     fuse,
     named_alone,
     narrower,
+    of_updates,
+    overlap,
     speedup,
     target_label,
 )
@@ -275,19 +277,20 @@ def prefetch(weights: Weights, scene: Scene, options: Mapping[str, float | str])
 
 
 def graphs(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
-    """Replay each steady step as one CUDA graph, or as one graph per piece between waits.
+    """Replay each steady step but for its optimizers as one CUDA graph, or as one graph per piece between waits.
 
-    Launches and what surrounds them go; waits, loading of code, `_outside` and `named_alone` stay; with ``reach`` no silences.
+    Launches and what surrounds them go; waits, loading of code, `_outside`, `named_alone` and `of_updates` stay; with
+    ``reach`` no silences.
     """
-    graph = scene.graph
-    launches = _of_calls(scene, CALL, _QUEUED) & scene.steady
+    graph, covered = scene.graph, scene.steady & ~of_updates(scene)
+    launches = _of_calls(scene, CALL, _QUEUED) & covered
     if not launches.any():
-        raise NotApplicable("no launch is known")
+        raise NotApplicable("no launch outside of an optimizer's step is known")
     blocks, _ = _loading(scene)
     blocks[_calls_of_blocking_copies(scene)] = True
     launches[launches] = ~blocks[graph.ref[launches]]
-    _refuse_no_graph(scene, launches)
-    thread = np.flatnonzero((graph.kind == THREAD) & scene.steady)
+    _refuse_no_graph(scene, launches, covered)
+    thread = np.flatnonzero((graph.kind == THREAD) & covered)
     rows = graph.ref[thread]
     stays = _outside(weights.parts[:, rows], "reach" not in options)
     stays[LAUNCHING.index(UNKNOWN)] |= named_alone(scene, LONE_MIN_NS)[thread]
@@ -295,16 +298,16 @@ def graphs(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -
         weights.parts[part, rows[~stays[at]]] = 0
     weights.host[launches] = weights.device[launches] = 0
     weights.host[(scene.known.label == HANDING) & scene.steady] = 0
-    remove(weights, (graph.kind == QUEUE) & scene.steady)
+    remove(weights, (graph.kind == QUEUE) & covered)
     weights.host[_first_launches(scene, launches)] = GRAPH_LAUNCH_NS
-    latency = (graph.kind == LATENCY) & scene.steady
+    latency = (graph.kind == LATENCY) & covered
     total = weights.host + weights.device - weights.rest
     usual = median(total[latency]) if latency.any() else 0.0
     slow = latency & (total > usual)
     slow[slow] = ~blocks[graph.recorded.activities.call[graph.ref[slow]]]
     weights.device[slow] -= np.minimum(weights.device[slow] - weights.rest[slow], total[slow] - usual)
     weights.host[slow] = np.minimum(weights.host[slow], usual)
-    tighten(weights, (graph.kind == GAP) & scene.steady)
+    tighten(weights, (graph.kind == GAP) & covered)
 
 
 def _outside(parts: Floats, silent: bool) -> Flags:
@@ -325,15 +328,15 @@ def _outside(parts: Floats, silent: bool) -> Flags:
     return np.stack([parts[part] > limits.get(part, inf) for part in LAUNCHING])
 
 
-def _refuse_no_graph(scene: Scene, launches: Flags) -> None:
+def _refuse_no_graph(scene: Scene, launches: Flags, covered: Flags) -> None:
     """Raise `NotApplicable` where graphs launch the work already, or where waits leave no piece worth a graph."""
     graph, activities, calls = scene.graph, scene.graph.recorded.activities, scene.graph.recorded.calls
-    ran = (activities.end - activities.start) * (activities.call >= 0)
+    made = graph.ref[(graph.kind == CALL) & covered]
+    ran = (activities.end - activities.start) * np.isin(activities.call, made)
     replayed = np.append(calls.kind == GRAPH, False)[activities.call]
     if ran[replayed].sum() > t.REPLAYED_RATIO * ran.sum():
         raise NothingToChange("graphs launch the work already")
-    made = np.flatnonzero((graph.kind == CALL) & scene.steady)
-    waits = int(_waiting(scene)[graph.ref[made]].sum())
+    waits = int(_waiting(scene)[made].sum())
     launched = is_any(calls.kind[graph.ref[launches]], (LAUNCH, GRAPH, COPY, SET)).sum()
     if in_pieces(waits, int(launched), scene.steady_steps):
         raise NotApplicable(
@@ -363,23 +366,6 @@ def _first_launches(scene: Scene, launches: Flags) -> Ints:
     graph_numbers = step * (waits.sum() + 1) + piece
     _, first = np.unique(graph_numbers[graph.ref[order]], return_index=True)
     return order[first]
-
-
-def overlap(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
-    """Let all communication overlap with computation, a best case.
-
-    A step takes at least as long as its communication; not with the option ``reach``, as nobody knows how much of it
-    waits for peers.
-    """
-    graph, collective = scene.graph, scene.collective
-    if not collective.any():
-        raise NothingToChange("nothing is communicated")
-    runs = np.flatnonzero((graph.kind == EXECUTION) & scene.steady)
-    runs = runs[collective[graph.ref[runs]]]
-    on_stream = np.bincount(graph.recorded.activities.track[graph.ref[runs]], weights=weights.device[runs])
-    if "reach" not in options:
-        weights.at_least_ns = max(weights.at_least_ns, on_stream.max(initial=0.0) / max(scene.steady_steps, 1))
-    scale_activities(weights, graph, collective, 0.0)
 
 
 def _loading(scene: Scene) -> tuple[Flags, Ints]:

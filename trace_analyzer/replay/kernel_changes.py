@@ -6,12 +6,12 @@ from math import inf
 import numpy as np
 import polars as pl
 
-from trace_analyzer.catalog.event_names import NAMED, step_marks
+from trace_analyzer.catalog.event_names import NAMED, OPTIMIZER_STEP, step_marks
 from trace_analyzer.catalog.kernels import bucket_key, is_group_named, is_line, line_label, operand_type
 from trace_analyzer.errors import did_you_mean
 from trace_analyzer.frames.arrays import column
 from trace_analyzer.frames.lookups import as_strings, factorize, lookup, map_unique
-from trace_analyzer.replay.graph import CALL, GAP, LATENCY, THREAD, WAIT
+from trace_analyzer.replay.graph import CALL, EXECUTION, GAP, LATENCY, QUEUE, THREAD, WAIT
 from trace_analyzer.replay.recording import LAUNCHING, OF_SAMPLES, Flags, Ints, by_track, is_any, median
 from trace_analyzer.replay.weights import (
     Floats,
@@ -169,6 +169,23 @@ def _runs(keys: Ints, track: Ints, first: Ints, length: int, count: int) -> Ints
     return rows
 
 
+def overlap(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
+    """Let all communication overlap with computation, a best case.
+
+    A step takes at least as long as its communication; not with the option ``reach``, as nobody knows how much of it
+    waits for peers.
+    """
+    graph, collective = scene.graph, scene.collective
+    if not collective.any():
+        raise NothingToChange("nothing is communicated")
+    runs = np.flatnonzero((graph.kind == EXECUTION) & scene.steady)
+    runs = runs[collective[graph.ref[runs]]]
+    on_stream = np.bincount(graph.recorded.activities.track[graph.ref[runs]], weights=weights.device[runs])
+    if "reach" not in options:
+        weights.at_least_ns = max(weights.at_least_ns, on_stream.max(initial=0.0) / max(scene.steady_steps, 1))
+    scale_activities(weights, graph, collective, 0.0)
+
+
 SIDES: Mapping[str, str] = {"cpu": "CPU", "gpu": "GPU"}
 """Sides of a program that a speed-up may name, with their labels."""
 
@@ -247,13 +264,35 @@ def _of_module(scene: Scene, module: str) -> Flags:
 
 def _launched_in(scene: Scene, spans: pl.DataFrame) -> Flags:
     """Return the activities whose call lies in a span of its thread (thread_id, start_ns, duration_ns)."""
-    calls, activities = scene.graph.recorded.calls, scene.graph.recorded.activities
+    return _calls_in(scene, spans)[scene.graph.recorded.activities.call]
+
+
+def _calls_in(scene: Scene, spans: pl.DataFrame) -> Flags:
+    """Return which calls lie in a span of their thread, and at last False for activities without a call."""
+    calls = scene.graph.recorded.calls
     inside = np.zeros(calls.start.size + 1, dtype=bool)
     for thread, start, length in spans.select("thread_id", "start_ns", "duration_ns").iter_rows():
         low, high = np.searchsorted(calls.thread, thread, "left"), np.searchsorted(calls.thread, thread, "right")
         first, last = low + np.searchsorted(calls.start[low:high], (start, start + length))
         inside[first:last] = True
-    return inside[activities.call] & (activities.call >= 0)
+    return inside
+
+
+def of_updates(scene: Scene) -> Flags:
+    """Return the edges of optimizers' steps: calls, what the CPU does before each, and what the device waits for."""
+    graph, events = scene.graph, scene.tables["host_events"]
+    named = (pl.col("kind") == "annotation") & pl.col("name").cast(pl.String).str.contains(OPTIMIZER_STEP)
+    calls = _calls_in(scene, events.filter(named))
+    begins, found = np.zeros(graph.time.size, dtype=bool), np.zeros(graph.kind.size, dtype=bool)
+    begins[graph.call_starts[calls[:-1]]] = True
+    for kinds, holds in (
+        ((THREAD,), lambda edges: begins[graph.target[edges]]),
+        ((CALL, QUEUE), lambda edges: calls[graph.ref[edges]]),
+        ((LATENCY, GAP), lambda edges: calls[graph.recorded.activities.call[graph.ref[edges]]]),
+    ):
+        edges = np.flatnonzero(is_any(graph.kind, kinds))
+        found[edges] = holds(edges)
+    return found
 
 
 def narrower(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
