@@ -174,3 +174,29 @@ def test_a_measured_step_gives_the_answers_of_the_program_without_the_profiler(r
     assert "Python takes" not in known.summary(), "overhead is more than Python"
     now = whatif(known).step_ns
     assert now == pytest.approx(step_ms * 1e6, rel=0.01)
+
+
+def test_a_device_that_hides_the_cpu_does_not_tell_how_much_of_it_was_recording() -> None:
+    """A step as long without the profiler as recorded: of the factors on the CPU that leave it so, the middle one holds."""
+    recorded = program(30)
+    now = whatif(recorded).step_ns
+    known = program(30, measured_step_ms=now / 1e6)
+    floors = [result.cpu_floor_ns for result in (whatif(recorded), whatif(known))]
+    assert floors[0] is not None
+    assert 0.4 * floors[0] < (floors[1] or 0.0) < 0.9 * floors[0]
+    assert whatif(known).step_ns == pytest.approx(now, rel=0.001)
+
+
+def test_a_loader_takes_as_long_without_the_profiler() -> None:
+    """Of 7 ms a step, 5 go to loading; of the 6 ms without the profiler they are 5, too, and the rest takes 1."""
+    events = []
+    for step in range(6):
+        begins = 1_000 + 7_000 * step
+        loader = annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", begins, 5_000)
+        events += [annotation(f"ProfilerStep#{step}", begins, 6_999), loader]
+        for at in range(20):
+            called = begins + 5_000 + 100 * at
+            events += [op("aten::mm", called, 98), *launched("k", called + 90, called + 97, 2, 20 * step + at + 1)]
+    predicted = whatif(analysed_events(*events, measured_step_ms=6.0), (Change("prefetch", {"workers": 8}),)).predicted
+    assert predicted is not None
+    assert predicted.low_ns == pytest.approx(1e6, rel=0.1)

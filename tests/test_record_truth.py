@@ -22,7 +22,7 @@ ROWS = json.loads((RECORDED / "truth.json").read_text())
 TRACED = {row["trace"]: row for row in ROWS if "trace" in row}
 GPU_BOUND = 0.004
 """How far a step on a busy GPU may be from the measured one, as a share of it."""
-KNOWN_MISSES = {("small", "data"), ("large", "tf32"), ("large", "bf16"), ("large", "compile")}
+KNOWN_MISSES = {("large", "compile")}
 """Pairs whose measured step lies outside the interval, beyond the noise."""
 
 
@@ -47,7 +47,8 @@ def test_seven_changes_and_more_of_three_sizes() -> None:
 def test_a_change_differs_in_one_thing_and_can_be_predicted(name: str) -> None:
     pair = CHANGES[name]
     different = [key for key, value in vars(pair.before).items() if getattr(pair.after, key) != value]
-    assert len(different) == len(changes_of(**pair.whatif)) == 1
+    assert len(different) == 1
+    assert len(changes_of(**pair.whatif)) == 1 + (name == "graph"), "a graph of a step holds its optimizer, too"
 
 
 @pytest.mark.slow

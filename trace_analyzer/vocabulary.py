@@ -182,7 +182,7 @@ _OWN_PARTS = by_key(
     part("communication", "Communication", "Collectives and other traffic between devices that nothing else hides.", "work", "#9e4b7d", "#9e4c83", cure="collectives"),
     part("copy", "Copies", "Copies between host and device, or between devices, that nothing else hides.", "work", "#75925a", "#86aa82", cure="copies", per="sample"),
     part("synchronization", "Synchronization", "The CPU waited for the device before it launched more work.", "wait", "#761a33", "#c03c5c", cure="synchronization", fixes=("synchronization",)),
-    part("data-loading", "Data loading", "The launching thread waited for input data.", "named", "#99234d", "#bf5f83", cure="data-loading", per="sample", fixes=("data-loading",)),
+    part("data-loading", "Data loading", "The launching thread waited for input data.", "named", "#99234d", "#bf5f83", cure="data-loading", slowed=False, per="sample", fixes=("data-loading",)),
     part("compilation", "Compilation", "Code was being compiled or loaded: Dynamo, Inductor, Triton, lazy loading.", "named", "#5c2751", "#8d4f80", cure="compilation", per="once", fixes=("recompilation", "lazy-loading")),
     part("graph-capture", "Graph capture", "Launches were captured into a graph: the device is idle by design, once per graph.", "named", "#74407e", cure="graph-capture", replay="", per="once"),
     part("allocation", "Allocation", "Device memory was being allocated or freed.", "named", "#b8527a", cure="allocation", slowed=False, per="once", fixes=("allocator",)),

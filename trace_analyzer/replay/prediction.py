@@ -123,10 +123,9 @@ class Replay:
     def _base(self) -> tuple[Weights, float]:
         """Return the weights and the step of the program: as recorded, or without the profiler where that is known."""
         weights, step_ns, asked = measured(self.graph), self.recorded_step_ns, self._measured_ns
-        if asked is None or asked >= step_ns:
-            return weights, step_ns
-        factor = factor_of(self._steps, asked / step_ns)
-        return (weights, step_ns) if factor is None else (quickened(weights, factor), asked)
+        known_ns = step_ns if asked is None else min(asked, step_ns)
+        factor = None if asked is None else factor_of(self._steps, known_ns / step_ns)
+        return (weights, step_ns) if factor is None else (quickened(weights, factor), known_ns)
 
     @cached_property
     def _steps(self) -> Callable[[float], float]:

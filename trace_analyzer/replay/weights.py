@@ -216,7 +216,7 @@ def factor_of(step_of: Callable[[float], float], ratio: float) -> float | None:
     step = max(step_of(1.0), 1.0) * ratio
 
     def largest_within(most_ns: float) -> float:
-        low, high = 0.0, 1.0
+        low, high = 0.0, 1 + 2 * WORTH_RATIO
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
             low, high = (low, middle) if step_of(middle) > most_ns else (middle, high)
@@ -224,7 +224,7 @@ def factor_of(step_of: Callable[[float], float], ratio: float) -> float | None:
 
     if step_of(0.0) > step * (1 + WORTH_RATIO):
         return None
-    return (largest_within(step * (1 - WORTH_RATIO)) + largest_within(step * (1 + WORTH_RATIO))) / 2
+    return min((largest_within(step * (1 - WORTH_RATIO)) + largest_within(step * (1 + WORTH_RATIO))) / 2, 1.0)
 
 
 _SLOWED = tuple(number for number, name in enumerate(HOST_PARTS) if PARTS[name].slowed)
