@@ -186,6 +186,11 @@ RECORDING_LEAST_QUANTILE = 0.05
 """Lower bound of the recording time: the fastest pairs, without outliers."""
 RECORDING_MAX_NS = 3 * NS_PER_US
 """Longest distance that recording can explain: it takes 0.2 to 2 us per event."""
+RECORDING_LAUNCH_LEAST_RATIO = 0.6
+RECORDING_LAUNCH_RATIO = 1.8
+"""Cost of recording a launch over the lower quartile of launches' durations, least and most: 1.24 in the median on an H200."""
+RECORDING_LAUNCH_MAX_NS = 13 * NS_PER_US
+"""Longest known cost of recording a launch; launches that last longer wait for room in the queue."""
 RECORDING_MOST_RATIO = 0.6
 """Largest share of a step that recording takes: steps of 77 ms that take 33 ms without it are known."""
 RECORDING_LIKELY_RATIO = 0.2

@@ -6,12 +6,12 @@ and their 5th percentile the lower bound; where even these are farther apart tha
 real work, and the lower bound is unknown. (PyTorch 2.13 on a CPU, 7,000 to 10,000 events with and without shapes,
 stacks and memory, compared with the same code without the profiler: the quartile is 0.96 to 1.28 times the true cost,
 the 5th percentile 0.39 to 0.50 times.) Runtime and driver calls do real work, but those that only look something up
-return at once, so the time until the next call is the cost of recording a call. The additional cost of a launch (a
-record of its kernel) is not included.
+return at once, so the time until the next call is the cost of recording a call. A launch is recorded with its kernel:
+programs that were also timed before any profiler ran show how many times the duration of a launch that takes.
 
-Cost of a gap. The recording time of the CPU since it was last in step with the device (since the launch that ended the
-previous host-caused gap, or since it last waited for the device) delays the launch that ends the gap. Without
-recording, the gap would be shorter by that time, but by no more than its host part.
+Cost of a gap. The recording time of the CPU since it last waited for the device delays the launch that ends the gap.
+Without recording, the gap would be shorter by that time, less what already shortened gaps in between, but by no more
+than its host part.
 """
 
 from collections.abc import Mapping
@@ -20,12 +20,12 @@ from typing import Literal, NamedTuple, TypeGuard
 import polars as pl
 
 from trace_analyzer import analysis, thresholds, vocabulary
-from trace_analyzer.analyses.host import Host
+from trace_analyzer.analyses.host import CALLS, Host
 from trace_analyzer.catalog.event_names import BLOCKING, LOOKUP
 from trace_analyzer.frames import intervals, lookups
 
-COSTLY_KINDS = ("operator", "python", "runtime")
-"""Kinds of events with a recording cost; driver calls cost as much as runtime calls."""
+COSTLY_KINDS = ("operator", "python", "runtime", "launch")
+"""Kinds of events with a recording cost; driver calls, copies and launches of graphs cost as much as runtime calls."""
 
 SLOWED = tuple(part.key for part in vocabulary.PARTS.values() if part.slowed)
 """Causes of idle time that recording lengthens."""
@@ -160,7 +160,7 @@ def _slowed(sums: pl.DataFrame) -> pl.DataFrame:
 def event_costs(host: Host) -> pl.DataFrame:
     """Return kind, least_ns, cost_ns: the time for recording an event; kinds with too few consecutive pairs are missing.
 
-    Of runtime calls, only those that look something up are used.
+    Of runtime calls, only those that look something up are used; of launches, the lower quartile of their durations.
     """
     is_usable = (_recorded_kind() != "runtime") | (pl.col("work") == LOOKUP).fill_null(False)
     events = host.events.select("thread_id", "start_ns", "end_ns").with_columns(
@@ -180,20 +180,27 @@ def event_costs(host: Host) -> pl.DataFrame:
         .filter(is_pair)
         .select("kind", (pl.col("next_ns") - pl.col("start_ns")).alias("apart_ns"))
     )
-    at_most = thresholds.RECORDING_MAX_NS
-    least, typical = (
+    fastest, typical = (
         pl.col("apart_ns").quantile(q, interpolation="lower")
         for q in (thresholds.RECORDING_LEAST_QUANTILE, thresholds.RECORDING_QUANTILE)
     )
+    launches = host.calls_of(_is_launch()).select(
+        pl.lit("launch", dtype=_PRICED).alias("kind"), pl.col("duration_ns").alias("apart_ns")
+    )
+    low, high = thresholds.RECORDING_LAUNCH_LEAST_RATIO, thresholds.RECORDING_LAUNCH_RATIO
+    shown = pl.concat(
+        frame.group_by("kind").agg(pl.len().alias("count"), least.alias("least_ns"), cost.alias("cost_ns"))
+        for frame, least, cost in ((pairs, fastest, typical), (launches, low * typical, high * typical))
+    )
+    is_launch = pl.col("kind") == "launch"
+    at_most = pl.when(is_launch).then(thresholds.RECORDING_LAUNCH_MAX_NS).otherwise(thresholds.RECORDING_MAX_NS)
     return (
-        pairs.group_by("kind")
-        .agg(
-            pl.len().alias("pairs"),
-            pl.when(least <= at_most).then(least).otherwise(0).alias("least_ns"),
-            typical.clip(upper_bound=at_most).alias("cost_ns"),
+        shown.filter(pl.col("count") >= thresholds.RECORDING_PAIRS)
+        .select(
+            pl.col("kind").cast(pl.String),
+            pl.when(pl.col("least_ns") <= at_most).then("least_ns").otherwise(0).round().cast(pl.Int64),
+            pl.min_horizontal("cost_ns", at_most).round().cast(pl.Int64).alias("cost_ns"),
         )
-        .filter(pl.col("pairs") >= thresholds.RECORDING_PAIRS)
-        .select(pl.col("kind").cast(pl.String), pl.col("least_ns", "cost_ns").cast(pl.Int64))
         .sort("kind")
     )
 
@@ -202,8 +209,14 @@ _PRICED = pl.Enum(COSTLY_KINDS)
 
 
 def _recorded_kind() -> pl.Expr:
-    """Return as which of `COSTLY_KINDS` an event is recorded; null for other kinds."""
+    """Return as which of `COSTLY_KINDS` an event is recorded, launches as runtime calls; null for other kinds."""
     return pl.col("kind").replace("driver", "runtime").cast(_PRICED, strict=False)
+
+
+def _is_launch() -> pl.Expr:
+    """Return whether an event is a call that launches one kernel."""
+    named = pl.col("name").str.contains("(?i)launch") & ~pl.col("name").str.contains("(?i)graph")
+    return pl.col("kind").is_in(CALLS) & named
 
 
 def gap_costs(
@@ -237,19 +250,25 @@ def gap_costs(
         .with_columns(pl.max_horizontal("first_ns", "previous_ns", "waited_ns").alias("since_ns"))
         .with_columns(pl.min_horizontal("since_ns", "launch_ns"))
     )
+    # What a gap cannot take, the next one can, until the CPU waits for the device: both then begin anew.
+    begins = (pl.col("waited_ns") >= pl.col("since_ns")).fill_null(False)
+    track = ("device", "process_id", "since_wait")
     return (
-        since.select("gap_id", "slowed_ns")
-        .hstack(_recorded_between(since, host, launches.get_column("thread_id"), costs))
+        since.hstack(_recorded_between(since, host, launches.get_column("thread_id"), costs))
+        .sort("device", "start_ns")
+        .with_columns(begins.cum_sum().over("device", "process_id").alias("since_wait"))
         .select(
-            "gap_id",
-            "events",
-            *(
-                (pl.col(f"{name}_ns") / pl.col("slowed_ns")).clip(0, 1).alias(f"{name}_ratio")
-                for name in ("least", "cost")
-            ),
+            "gap_id", "events", *(_taken(f"{name}_ns").over(track).alias(f"{name}_ratio") for name in ("least", "cost"))
         )
         .sort("gap_id")
     )
+
+
+def _taken(cost: str) -> pl.Expr:
+    """Return the share that recording took of each gap's lengthened time, with what previous gaps could not take."""
+    rest = (pl.col(cost) - pl.col("slowed_ns")).cum_sum()
+    left = rest - pl.min_horizontal(rest.cum_min(), 0)
+    return ((pl.col(cost) + left.shift(1, fill_value=0)) / pl.col("slowed_ns")).clip(0, 1)
 
 
 def _recorded_between(edges: pl.DataFrame, host: Host, threads: pl.Series, costs: pl.DataFrame) -> pl.DataFrame:
@@ -277,8 +296,12 @@ def _recorded_between(edges: pl.DataFrame, host: Host, threads: pl.Series, costs
 
 
 def _prices(costs: pl.DataFrame) -> list[pl.Expr]:
-    """Return for each kind and name how many events one counts for (0 without a cost), its least_ns and cost_ns."""
+    """Return for each kind and name how many events one counts for (0 without a cost), its least_ns and cost_ns.
+
+    Where launches have no cost, they count as other calls.
+    """
     kind, priced = pl.col("kind").replace("driver", "runtime"), costs.get_column("kind")
+    kind = pl.when(_is_launch() & pl.lit("launch" in priced)).then(pl.lit("launch")).otherwise(kind)
     return [
         kind.replace_strict(priced, values, default=0, return_dtype=pl.Int64).alias(name)
         for name, values in (("events", pl.ones(priced.len(), eager=True)), *costs.drop("kind").to_dict().items())

@@ -190,7 +190,7 @@ class Debiased:
     event_cost_ns: Annotated[
         Mapping[str, Amount],
         "Estimated cost of recording an event, per kind of event, by how closely such events follow each other in"
-        " this trace; runtime calls by those that only query state.",
+        " this trace; runtime calls by those that only query state; launches by their durations.",
     ]
     events: Annotated[Amount | None, "Events recorded before late launches; null when measured."]
     least_removed_ns: Annotated[Amount, "Lower bound of what recording took of the window."]

@@ -256,16 +256,13 @@ def judged_parts(parts_ns: Mapping[str, int], recording: ProfilerOverhead | None
     return _without(parts_ns, recording.taken_ns) if is_measured(recording) else parts_ns
 
 
-_EVENT_NAMES = {"operator": "operator", "python": "Python frame", "runtime": "runtime call"}
+_EVENT_NAMES = {"operator": "operator", "python": "Python frame", "runtime": "runtime call", "launch": "launch"}
 
 
 def _recording_why(recording: ProfilerOverhead, window_ns: int) -> str:
     """Write what recording cost, and how that is known."""
     if is_measured(recording):
-        estimate = (
-            f"a step takes {duration(recording.measured_step_ns)} without the profiler,"
-            f" {duration(recording.step_ns)} with it"
-        )
+        estimate = f"a step takes {duration(recording.measured_step_ns)} without the profiler, {duration(recording.step_ns)} with it"
         if recording.rest_ns <= t.WORTH_RATIO * window_ns:
             return estimate
         peers = (
@@ -282,6 +279,7 @@ def _recording_why(recording: ProfilerOverhead, window_ns: int) -> str:
         for kind, (least, cost) in known.items()
     )
     calls = "; runtime calls by the cost of those that only query state" if "runtime" in known else ""
+    calls += "; launches by their durations" if "launch" in known else ""
     return f"{recorded}, at {each} (from the distances between such events in this trace{calls})"
 
 
