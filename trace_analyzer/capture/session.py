@@ -59,8 +59,9 @@ def profile(
     Parameters
     ----------
     steps: how many steps to record. ``skip`` steps come first, then as many as are recorded, timed without
-        the profiler, then 2 of warm-up; a loop that goes on afterwards is not slowed. Without
-        ``steps``, the whole block is recorded, or the function's first call.
+        the profiler, then 2 of warm-up. A loop that goes on afterwards is recorded no more, but CUDA's launches stay
+        slower: CUPTI stays attached unless ``TEARDOWN_CUPTI=1`` is set. Without ``steps``, the whole block is
+        recorded, or the function's first call.
     level: ``"light"`` records host and device activity, and slows the CPU least: for the verdict. ``"standard"``
         adds shapes, for FLOP and bytes; ``"full"`` adds Python stacks and allocations, for where it comes from.
     trace: file in which to keep the trace (``.json`` or ``.json.gz``); none is kept by default.
