@@ -416,7 +416,10 @@ def test_a_step_has_a_sentence_and_its_confidence() -> None:
     assert table(loop(), "regime", "confidence") == [("overhead-bound", "high")] * 4
     assert table(loop(kernels=2), "confidence") == [("low",)] * 4, "too little alone"
     second = loop().steps[1]
-    assert second.headline == ("Overhead-bound: the CPU cannot launch work fast enough (overhead: 93 % of the step).")
+    assert second.headline == (
+        "Overhead-bound: the CPU cannot launch work fast enough (overhead: 93 % of the step)."
+        " Recording is estimated at up to 126 us (1.3 %) of it."
+    ), "14 launches of 5 us, each at up to 1.8 times that"
     assert second.confidence == "high"
 
 
@@ -469,8 +472,8 @@ def test_a_step_is_judged_for_what_recording_took_of_it() -> None:
     steps = analysed(recorded(2)).steps
     taken = [step.recording_ns for step in steps]
     assert taken[2] == max(ns for ns in taken if ns is not None) >= 11 * 400 * 500
-    assert taken[1] == pytest.approx(12 * 20 * 500, rel=0.1)
-    assert "Recording is estimated at up to 2.4" in (steps[2].headline or "")
+    assert taken[1] == pytest.approx(12 * (20 * 500 + 9_000), rel=0.1), "operators, and a launch of 5 us at up to 9"
+    assert "Recording is estimated at up to 2.51 ms" in (steps[2].headline or "")
     assert analysed(one_kernel_each(3)).steps[0].recording_ns is None
 
 
