@@ -7,6 +7,7 @@ import pytest
 from kineto import analysed as analysed_events, annotation, call, launched, op, python
 from program_laws import check_flip, check_regime
 from replay_pairs import PAIRS
+from test_advice_laws import bounds_hold
 
 from trace_analyzer import pipeline, vocabulary
 from trace_analyzer.ranks.job import judge
@@ -200,3 +201,9 @@ def test_a_loader_takes_as_long_without_the_profiler() -> None:
     predicted = whatif(analysed_events(*events, measured_step_ms=6.0), (Change("prefetch", {"workers": 8}),)).predicted
     assert predicted is not None
     assert predicted.low_ns == pytest.approx(1e6, rel=0.1)
+
+
+def test_no_fix_for_the_host_goes_below_its_floor() -> None:
+    report = pipeline.analyze(PAIRS["graphs"].before(1))
+    bounds_hold(report)
+    assert "lowered to what a CPU that takes no time saves" in report.advice[0].how_bound
