@@ -1,7 +1,7 @@
 """Record real samples with torch: small workloads with a known limit.
 
 ``python record.py FOLDER`` records on the GPU if there is one, else ``cpu_mlp.json.gz`` on the CPU. Data that could
-identify the machine is removed from a recording. These workloads have not been recorded on a GPU yet.
+identify the machine is removed from a recording. `gpu_workloads/` has those of an H200.
 """
 
 import gzip

@@ -39,7 +39,6 @@ LOADING_MS = 8.0
 HEADS = SEQUENCES = 8
 DEVIATIONS = 2.0
 """A prediction is within the noise if the measured step is at most so many standard deviations from the interval."""
-NS_PER_MS = 1e6
 WARM_UP = 8
 GROUPS, GROUP_SECONDS, MAX_STEPS = 6, 0.25, 60
 """Steps are timed in groups with one synchronization each."""
@@ -345,6 +344,7 @@ def compare(out: Path) -> list[Compared]:
     Recording slows the CPU: the predictions are those for the step before that was measured without the profiler.
     """
     import trace_analyzer as ta
+    from trace_analyzer.units import NS_PER_MS
 
     compared = []
     found = measurements(json.loads((out / "truth.json").read_text()))

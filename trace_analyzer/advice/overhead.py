@@ -87,12 +87,13 @@ def cuda_graphs(context: AdviceContext) -> Opportunity | None:
     The saving is idle time of launches and of the operators around them; stretches of a thread without either stay, and
     so do steps of optimizers, as the code compiles the model.
     """
+    if _is_cold(context):
+        return None
     updates, _ = launched_within(context, context.within.activities, OPTIMIZER_STEP)
-    others = context.within.activities.join(updates.select("activity_id"), on="activity_id", how="anti")
-    idle = context.launching_idle.join(
-        _idle_before(context, updates).select("gap_id").unique(), on="gap_id", how="anti"
-    )
-    if _is_cold(context) or total(idle, length_ns()) < worth_ns(context):
+    others = context.within.activities.join(updates, on="activity_id", how="anti")
+    ended = context.within.gaps.join(updates, on="activity_id", how="semi")
+    idle = context.launching_idle.join(ended, on="gap_id", how="anti")
+    if total(idle, length_ns()) < worth_ns(context):
         return None
     if not (others.get_column("kind") == "kernel").any():
         return None
@@ -366,8 +367,9 @@ def data_loading(context: AdviceContext) -> Opportunity | None:
 
 
 _EMPTIES = "torch.cuda.empty_cache()"
-_FREES = "^(cuda|hip)Free(Async)?$"
 """Source of waits, and case of code, of a program that gives memory back itself."""
+_FREES = "^(cuda|hip)Free(Async)?$"
+"""Calls by which memory is given back, where no stack names the source."""
 
 
 def allocator(context: AdviceContext) -> Opportunity | None:

@@ -22,6 +22,7 @@ from trace_analyzer.analyses.tensors import (
 )
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.devices import Device
+from trace_analyzer.catalog.event_names import OPTIMIZER_STEP
 from trace_analyzer.catalog.fixes import COMPILE, named_fusion
 from trace_analyzer.frames import intervals, lookups
 from trace_analyzer.ingest.trace import Trace
@@ -82,7 +83,6 @@ FUSIONS_SECTION = Section(
 )
 
 _STREAM = ["device", "stream"]
-_OPTIMIZER = r"^Optimizer\.step#(.+)\.step$"
 _FUSED = r"(?i)_fused_|fused_?(?:adam|sgd|adagrad|lamb)"
 _TORCH = r"^(?:<|nn\.Module: |(?:.*/)?(?:torch|torchvision|functools|contextlib)(?:/|\.py))"
 """Frames of torch and of built-in functions: the innermost other frame is the user's code, or a model library's."""
@@ -196,12 +196,12 @@ def _chains(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFrame:
 
 def _updates(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
     """Return the kernels that steps of optimizers launch, and of which step; no rows of steps with a fused kernel."""
-    steps = host.those((pl.col("kind") == "annotation") & pl.col("name").str.contains(_OPTIMIZER)).select(
+    steps = host.those((pl.col("kind") == "annotation") & pl.col("name").str.contains(OPTIMIZER_STEP)).select(
         pl.col("thread_id").alias("launch_thread"),
         "start_ns",
         "end_ns",
         pl.col("event_id").alias("step_id"),
-        pl.col("name").str.extract(_OPTIMIZER).alias("optimizer"),
+        pl.col("name").str.extract(OPTIMIZER_STEP).alias("optimizer"),
     )
     kernels = activities.select(
         "kind", "bucket", "name", "operator", "device", "activity_id", "start_ns", "duration_ns", "launch_thread",

@@ -26,6 +26,8 @@ STREAM_WAITS = "StreamWaitEvent"
 """Substring of names of calls that make a stream wait for an event."""
 CALLS = ("runtime", "driver")
 """Kinds of events that are calls of the device's API."""
+KERNEL_LAUNCH = pl.col("name").str.contains("(?i)launch") & ~pl.col("name").str.contains("(?i)graph|host_?func")
+"""Whether a call launches one kernel, by its name."""
 
 
 class Host(NamedTuple):

@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple, TypeGuard
 import polars as pl
 
 from trace_analyzer import analysis, thresholds, vocabulary
-from trace_analyzer.analyses.host import CALLS, Host
+from trace_analyzer.analyses.host import CALLS, KERNEL_LAUNCH, Host
 from trace_analyzer.catalog.event_names import BLOCKING, LOOKUP
 from trace_analyzer.frames import intervals, lookups
 
@@ -180,27 +180,28 @@ def event_costs(host: Host) -> pl.DataFrame:
         .filter(is_pair)
         .select("kind", (pl.col("next_ns") - pl.col("start_ns")).alias("apart_ns"))
     )
-    fastest, typical = (
+    least, typical = (
         pl.col("apart_ns").quantile(q, interpolation="lower")
         for q in (thresholds.RECORDING_LEAST_QUANTILE, thresholds.RECORDING_QUANTILE)
     )
-    launches = host.calls_of(_is_launch()).select(
+    launches = host.calls_of(KERNEL_LAUNCH).select(
         pl.lit("launch", dtype=_PRICED).alias("kind"), pl.col("duration_ns").alias("apart_ns")
     )
-    low, high = thresholds.RECORDING_LAUNCH_LEAST_RATIO, thresholds.RECORDING_LAUNCH_RATIO
-    shown = pl.concat(
-        frame.group_by("kind").agg(pl.len().alias("count"), least.alias("least_ns"), cost.alias("cost_ns"))
-        for frame, least, cost in ((pairs, fastest, typical), (launches, low * typical, high * typical))
-    )
-    is_launch = pl.col("kind") == "launch"
-    at_most = pl.when(is_launch).then(thresholds.RECORDING_LAUNCH_MAX_NS).otherwise(thresholds.RECORDING_MAX_NS)
+    low, high = thresholds.RECORDING_LAUNCH_LEAST_RATIO * typical, thresholds.RECORDING_LAUNCH_RATIO * typical
     return (
-        shown.filter(pl.col("count") >= thresholds.RECORDING_PAIRS)
-        .select(
-            pl.col("kind").cast(pl.String),
-            pl.when(pl.col("least_ns") <= at_most).then("least_ns").otherwise(0).round().cast(pl.Int64),
-            pl.min_horizontal("cost_ns", at_most).round().cast(pl.Int64).alias("cost_ns"),
+        pl.concat(
+            frame.group_by("kind").agg(
+                pl.len().alias("count"),
+                pl.when(of_least <= at_most).then(of_least).otherwise(0).round().cast(pl.Int64).alias("least_ns"),
+                cost.clip(upper_bound=at_most).round().cast(pl.Int64).alias("cost_ns"),
+            )
+            for frame, of_least, cost, at_most in (
+                (pairs, least, typical, thresholds.RECORDING_MAX_NS),
+                (launches, low, high, thresholds.RECORDING_LAUNCH_MAX_NS),
+            )
         )
+        .filter(pl.col("count") >= thresholds.RECORDING_PAIRS)
+        .select(pl.col("kind").cast(pl.String), "least_ns", "cost_ns")
         .sort("kind")
     )
 
@@ -211,12 +212,6 @@ _PRICED = pl.Enum(COSTLY_KINDS)
 def _recorded_kind() -> pl.Expr:
     """Return as which of `COSTLY_KINDS` an event is recorded, launches as runtime calls; null for other kinds."""
     return pl.col("kind").replace("driver", "runtime").cast(_PRICED, strict=False)
-
-
-def _is_launch() -> pl.Expr:
-    """Return whether an event is a call that launches one kernel."""
-    named = pl.col("name").str.contains("(?i)launch") & ~pl.col("name").str.contains("(?i)graph")
-    return pl.col("kind").is_in(CALLS) & named
 
 
 def gap_costs(
@@ -301,7 +296,8 @@ def _prices(costs: pl.DataFrame) -> list[pl.Expr]:
     Where launches have no cost, they count as other calls.
     """
     kind, priced = pl.col("kind").replace("driver", "runtime"), costs.get_column("kind")
-    kind = pl.when(_is_launch() & pl.lit("launch" in priced)).then(pl.lit("launch")).otherwise(kind)
+    if "launch" in priced:
+        kind = pl.when(pl.col("kind").is_in(CALLS) & KERNEL_LAUNCH).then(pl.lit("launch")).otherwise(kind)
     return [
         kind.replace_strict(priced, values, default=0, return_dtype=pl.Int64).alias(name)
         for name, values in (("events", pl.ones(priced.len(), eager=True)), *costs.drop("kind").to_dict().items())

@@ -22,7 +22,7 @@ import polars as pl
 
 from trace_analyzer import errors, thresholds
 from trace_analyzer.analyses import kernel_bounds, links
-from trace_analyzer.analyses.host import Host
+from trace_analyzer.analyses.host import KERNEL_LAUNCH, Host
 from trace_analyzer.analyses.modules import BACKWARD_LINKS, with_module_event
 from trace_analyzer.analyses.work.replay_matching import (
     CALL,
@@ -49,7 +49,6 @@ _BUCKET = ("bucket", "group", "prior")
 TAKEN = ("activity_id", *CALL, "module", *_BUCKET, *SHARE_COLUMNS)
 """Columns that a replayed kernel can take: the operator's call, the innermost module, the bucket, and its share of
 the work."""
-_KERNEL_LAUNCH = pl.col("name").str.contains("(?i)launch") & ~pl.col("name").str.contains("(?i)graph|host_?func")
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ def _inputs(rows: pl.DataFrame, inputs: pl.DataFrame) -> pl.DataFrame:
 
 def _captured(host: Host, captures: pl.DataFrame, frames: pl.DataFrame, inputs: pl.DataFrame) -> pl.DataFrame:
     """Return the kernel launches within captures, in order of their calls."""
-    calls = host.calls_of(_KERNEL_LAUNCH) if captures.height else host.calls.clear()
+    calls = host.calls_of(KERNEL_LAUNCH) if captures.height else host.calls.clear()
     calls = calls.filter(links.is_captured(calls, captures)).sort("start_ns", "event_id")
     # A driver call inside a runtime call has the same id.
     own_id = pl.when(pl.col("correlation") > 0).then("correlation").otherwise(-pl.col("event_id").cast(pl.Int64) - 1)

@@ -331,8 +331,9 @@ def _outside(parts: Floats, silent: bool) -> Flags:
 def _refuse_no_graph(scene: Scene, launches: Flags, covered: Flags) -> None:
     """Raise `NotApplicable` where graphs launch the work already, or where waits leave no piece worth a graph."""
     graph, activities, calls = scene.graph, scene.graph.recorded.activities, scene.graph.recorded.calls
-    made = graph.ref[(graph.kind == CALL) & covered]
-    ran = (activities.end - activities.start) * np.isin(activities.call, made)
+    made, own = graph.ref[(graph.kind == CALL) & covered], np.zeros(calls.start.size + 1, dtype=bool)
+    own[made] = True
+    ran = (activities.end - activities.start) * own[activities.call]
     replayed = np.append(calls.kind == GRAPH, False)[activities.call]
     if ran[replayed].sum() > t.REPLAYED_RATIO * ran.sum():
         raise NothingToChange("graphs launch the work already")

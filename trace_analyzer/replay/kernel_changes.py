@@ -62,11 +62,7 @@ def _merge(weights: Weights, scene: Scene, factor: Floats, inner: Flags) -> None
     calls[gone[gone >= 0]] = True
     call = np.flatnonzero(graph.kind == CALL)
     weights.host[call[calls[graph.ref[call]]]] = 0
-    begins = np.zeros(graph.time.size, dtype=bool)
-    begins[graph.call_starts[calls]] = True
-    thread = np.flatnonzero(graph.kind == THREAD)
-    before = thread[begins[graph.target[thread]]]
-    stretch = graph.ref[before]
+    stretch = graph.ref[_before(scene, calls)]
     # Launch time is saved; a longer interval before the launch includes other work.
     parts = weights.parts[list(LAUNCHING)][:, stretch]
     length = parts.sum(axis=0)
@@ -74,6 +70,15 @@ def _merge(weights: Weights, scene: Scene, factor: Floats, inner: Flags) -> None
     left = np.maximum(length - usual, 0) / np.maximum(length, 1)
     for part in LAUNCHING:
         weights.parts[part][stretch] *= left
+
+
+def _before(scene: Scene, calls: Flags) -> Ints:
+    """Return the edges of threads that lead to these calls."""
+    graph = scene.graph
+    begins = np.zeros(graph.time.size, dtype=bool)
+    begins[graph.call_starts[calls]] = True
+    thread = np.flatnonzero(graph.kind == THREAD)
+    return thread[begins[graph.target[thread]]]
 
 
 def buckets(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
@@ -280,18 +285,13 @@ def _calls_in(scene: Scene, spans: pl.DataFrame) -> Flags:
 
 def of_updates(scene: Scene) -> Flags:
     """Return the edges of optimizers' steps: calls, what the CPU does before each, and what the device waits for."""
-    graph, events = scene.graph, scene.tables["host_events"]
-    named = (pl.col("kind") == "annotation") & pl.col("name").cast(pl.String).str.contains(OPTIMIZER_STEP)
-    calls = _calls_in(scene, events.filter(named))
-    begins, found = np.zeros(graph.time.size, dtype=bool), np.zeros(graph.kind.size, dtype=bool)
-    begins[graph.call_starts[calls[:-1]]] = True
-    for kinds, holds in (
-        ((THREAD,), lambda edges: begins[graph.target[edges]]),
-        ((CALL, QUEUE), lambda edges: calls[graph.ref[edges]]),
-        ((LATENCY, GAP), lambda edges: calls[graph.recorded.activities.call[graph.ref[edges]]]),
-    ):
-        edges = np.flatnonzero(is_any(graph.kind, kinds))
-        found[edges] = holds(edges)
+    graph, annotations = scene.graph, scene.tables["host_events"].filter(pl.col("kind") == "annotation")
+    calls = _calls_in(scene, annotations.filter(pl.col("name").cast(pl.String).str.contains(OPTIMIZER_STEP)))
+    of_calls, of_work = is_any(graph.kind, (CALL, QUEUE)), is_any(graph.kind, (LATENCY, GAP))
+    found = np.zeros(graph.kind.size, dtype=bool)
+    found[of_calls] = calls[graph.ref[of_calls]]
+    found[of_work] = calls[graph.recorded.activities.call[graph.ref[of_work]]]
+    found[_before(scene, calls[:-1])] = True
     return found
 
 

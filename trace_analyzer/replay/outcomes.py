@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.recording import Ints
+from trace_analyzer.replay.weights import Weights
 
 MIN_HALF_WIDTH, MIN_HALF_RATIO = 0.02, 0.1
 """Least half of an interval: as a share of the step with a slower part, and of the step or the saving, whichever is
@@ -93,6 +94,11 @@ class Outcome:
     times: Ints
     binding: Ints
     step_ns: float
+
+
+def unexplained_ratio(path: Ints, outcome: Outcome, weights: Weights) -> float:
+    """Return the share of a path that nothing explains."""
+    return float(weights.rest[path].sum() / max(outcome.weight[path].sum(), 1))
 
 
 def faster(target: str, factor: float) -> tuple[Change]:

@@ -45,6 +45,7 @@ from trace_analyzer.replay.outcomes import (
     kept,
     least_half,
     only_removes,
+    unexplained_ratio,
     with_options,
 )
 from trace_analyzer.replay.recording import HOST_PARTS, Analysed, Ints, is_any, recording
@@ -122,9 +123,11 @@ class Replay:
     @cached_property
     def _base(self) -> tuple[Weights, float]:
         """Return the weights and the step of the program: as recorded, or without the profiler where that is known."""
-        weights, step_ns, asked = measured(self.graph), self.recorded_step_ns, self._measured_ns
-        known_ns = step_ns if asked is None else min(asked, step_ns)
-        factor = None if asked is None else factor_of(self._steps, known_ns / step_ns)
+        weights, step_ns = measured(self.graph), self.recorded_step_ns
+        if self._measured_ns is None:
+            return weights, step_ns
+        known_ns = min(self._measured_ns, step_ns)
+        factor = factor_of(self._steps, known_ns / step_ns)
         return (weights, step_ns) if factor is None else (quickened(weights, factor), known_ns)
 
     @cached_property
@@ -194,7 +197,7 @@ class Replay:
         if only_removes(changes) and not self._differs(weights):
             return Prediction(now, now, now)
         path = self.path(outcome)
-        is_open = self._is_open(changes, self._unexplained_ratio(path, outcome, weights))
+        is_open = self._is_open(changes, unexplained_ratio(path, outcome, weights))
         step = self._lawful(changes, outcome.step_ns)
         inferred = self._inferred_ratio(path, outcome) > INFERRED_RATIO
         error = max(abs(self.identity_ratio), self.round_trip if inferred else 0.0)
@@ -400,7 +403,7 @@ class Replay:
     @cached_property
     def summary(self) -> Identity:
         """Return the figures of the replay without changes."""
-        unexplained = self._unexplained_ratio(self.path_now, self.identity, self._measured)
+        unexplained = unexplained_ratio(self.path_now, self.identity, self._measured)
         inferred = self._inferred_ratio(self.path_now, self.identity)
         return Identity(self._unchanged.step_ns, self.identity_ratio, unexplained, inferred)
 
@@ -438,9 +441,6 @@ class Replay:
         total = max(outcome.weight[path].sum(), 1)
         thread = path[self.graph.kind[path] == THREAD]
         return float((weights.host[path].sum() + weights.parts[:, self.graph.ref[thread]].sum()) / total)
-
-    def _unexplained_ratio(self, path: Ints, outcome: Outcome, weights: Weights) -> float:
-        return float(weights.rest[path].sum() / max(outcome.weight[path].sum(), 1))
 
     def _inferred_ratio(self, path: Ints, outcome: Outcome) -> float:
         inferred = self.graph.inferred[path] & is_any(self.graph.kind[path], _INFERRED)
