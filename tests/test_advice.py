@@ -255,9 +255,13 @@ def test_graphs_save_neither_loading_nor_allocation_nor_short_kernels() -> None:
     assert saved(report)["cuda-graphs"] == sum(parts[cause] for cause in (*LAUNCHING, "device-gap"))
 
 
-@pytest.mark.parametrize(("named_us", "first"), [(500, "record-stacks"), (700, "cuda-graphs")])
-def test_stacks_come_first_where_a_third_of_the_idle_time_has_no_name(named_us: int, first: str) -> None:
-    assert analysed(iterations(lambda t: op("aten::mm", t, named_us))).advice[0].id == first
+@pytest.mark.parametrize(
+    ("named_us", "first", "asks"),
+    [(300, "record-stacks", True), (500, "cuda-graphs", True), (700, "cuda-graphs", False)],
+)
+def test_stacks_come_first_where_most_of_the_idle_time_has_no_name(named_us: int, first: str, asks: bool) -> None:
+    advice = analysed(iterations(lambda t: op("aten::mm", t, named_us))).advice
+    assert (advice[0].id, "record-stacks" in {item.id for item in advice}) == (first, asks)
 
 
 def test_it_names_a_place_on_the_timeline() -> None:
@@ -370,10 +374,13 @@ def test_odd_sizes_cost_half_where_flop_are_not_known() -> None:
 
 
 def optimizer(name: str, span: str = "Optimizer.step#Adam.step", count: int = 60) -> list[object]:
-    """Build a step in which an optimizer of ``count`` late launches takes the second half."""
-    start = 2_000
+    """Build a step in which an optimizer of ``count`` late launches by operators in turn takes the second half."""
+    start, names = 2_000, name.split()
     work = [
-        [op(name, start + 20 * n, 15), launched(ADD, start + 20 * n + 8, start + 20 * n + 14, 4, n + 100, takes=4)]
+        [
+            op(names[n % len(names)], start + 20 * n, 15),
+            launched(ADD, start + 20 * n + 8, start + 20 * n + 14, 4, n + 100, takes=4),
+        ]
         for n in range(count)
     ]
     return [launched(GEMM, 0, 10, 400, 1), annotation(span, start, 20 * count), *work]
@@ -383,6 +390,10 @@ def optimizer(name: str, span: str = "Optimizer.step#Adam.step", count: int = 60
 def test_an_optimizer_with_launches_per_parameter() -> None:
     assert "60 launches per update" in advised("fused-optimizer", optimizer("aten::addcdiv_")).why
     assert "fused-optimizer" not in ids(analysed(optimizer("aten::_foreach_addcdiv_")))
+    # A foreach optimizer makes a pass of each operator, and only some classes have a fused form.
+    for name, asks in (("Adam", True), ("RMSprop", False)):
+        report = analysed(optimizer("aten::_foreach_mul_ aten::_foreach_addcdiv_", f"Optimizer.step#{name}.step"))
+        assert ("fused-optimizer" in ids(report)) == asks
     # A fused optimizer raises for sparse gradients; those of another optimizer do not matter.
     sparse = op("aten::_nnz", 2_001, 1)
     assert "fused-optimizer" not in ids(analysed([optimizer("aten::addcdiv_"), sparse]))
@@ -548,7 +559,9 @@ def test_many_small_copies() -> None:
         analysed(kernel("k", 1_210, 600), [copy("HtoD (Pageable -> Device)", 10 + 100 * n, 100, bytes=size) for n in range(12)])
         for size in (1_000, 1 << 20)
     )  # fmt: skip
-    assert saved(small).items() >= {"copies": 600_000, "small-copies": 1_200_000}.items()
+    assert (
+        saved(small).items() >= {"copies": 1_200_000, "small-copies": 1_200_000}.items()
+    )  # the bytes take 0.4 us from pinned memory
     why = {item.id: item.why for item in large.advice}
     assert "small-copies" not in why
     assert "100 % of the copies' time is from or to pageable memory" in why["copies"]
@@ -908,7 +921,7 @@ CASES: dict[str, tuple[list[object], list[object]]] = {
     "transport": (messages(4_000_000, 9_400, 2_000, 9_400), messages(4_000_000, 9_300, 2_000, 9_300)),
     "attention-kernel": (eager(attention(6)), eager(attention(6, keys=999))),
     "fusion": (memory_bound(7), apart(ADD)),
-    "channels-last": (apart("void nchwToNhwcKernel<float, float>(x)"), apart("void nchwAddKernel<float, float>(x)")),
+    "channels-last": (apart("void nchwToNhwcKernel<__half, __half>(x)"), apart("void nchwAddKernel<__half, __half>(x)")),
     "fewer-bytes": (apart(WIDE), apart(WIDE.replace("<float>", "<c10::Half>"))),
     "skinny-matmuls": (replayed("void gemv2T_kernel_val<int, float>(x)"), replayed(GEMM)),
     "tensor-cores": (in_a_row(FP32), in_a_row("volta_fp16_s884gemm_fp16_128x64_ldg8_f2f_nn")),

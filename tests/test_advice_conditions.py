@@ -176,7 +176,9 @@ def test_only_what_no_one_fused_is_to_be_fused(name: str, operator: str | None, 
 @pytest.mark.parametrize(
     ("name", "asks"),
     [
-        ("void nchwToNhwcKernel<float, float>(x)", True),
+        ("void nchwToNhwcKernel<__nv_bfloat16, __nv_bfloat16, float>(x)", True),
+        ("void nchwToNhwcKernel<float, float>(x)", False),  # slower in channels last, on an H200
+        ("batched_transpose_32x32_dword", False),
         ("batched_transpose_32x32_half", True),
         ("transpose_rows", False),
     ],
@@ -248,7 +250,8 @@ def test_memory_is_pinned_before_copies_hide(pageable: int, kernel_us: int, titl
     copies = [copy(f"HtoD ({kind} -> Device)", 100 * n, 100, stream=20) for n, kind in enumerate(memory)]
     item = advised("copies", copies, kernel(GEMM, 2_000, kernel_us))
     assert item.title == title
-    assert ("keep on the device what is copied again" in item.why) == (2 * kernel_us < 12 * 100)
+    # From pinned memory these few bytes take no time, so that nothing is left to hide.
+    assert ("keep on the device what is copied again" in item.why) == (pageable < 12 and 2 * kernel_us < 12 * 100)
 
 
 @pytest.mark.sampled

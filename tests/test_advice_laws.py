@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from tiers import examples
 
 from trace_analyzer.advice import LAUNCHING, RULES, _ranked, ranked_ratio
-from trace_analyzer.advice.opportunity import length_ns, total
+from trace_analyzer.advice.opportunity import Opportunity, length_ns, total
 from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.frames.intervals import clip, union
 from trace_analyzer.pipeline import analyze
@@ -28,7 +28,7 @@ REACHES: Mapping[str, tuple[str, ...]] = {
     "bigger-batch": (*{*IDLE_CAUSES, *SMALL, "compute", "memory", "communication", "other"},),
     "fused-optimizer": (*LAUNCHING, "memory", "latency"),
     "set-to-none": (*LAUNCHING, *KERNELS),
-    "synchronization": ("synchronization", "blocking-copy"),
+    "synchronization": ("synchronization", "blocking-copy", *LAUNCHING, *KERNELS, "copy"),
     "warm-up": HOST_CAUSES,
     "earlier-work": ("earlier-work",),
     "cpu-preparation": ("cpu-operator", "python"),
@@ -36,17 +36,17 @@ REACHES: Mapping[str, tuple[str, ...]] = {
     "python-work": ("python",),
     "record-stacks": ("host-unknown",),
     "labels-at-once": (*{*IDLE_CAUSES, *KERNELS, "communication", "copy"},),
+    "copies": ("copy", "blocking-copy"),
     "cpu-operators": ("cpu-operator",),
     "dependencies": ("device-wait",),
     "fusion": ("memory", "latency"),
     # A wait of the device for the CPU may hide them.
-    **{
-        name: (name, "synchronization") for name in ("garbage-collection", "data-loading", "graph-capture", "host-wait")
-    },
+    **{name: (name, "synchronization") for name in ("garbage-collection", "data-loading", "host-wait")},
+    "graph-capture": HOST_CAUSES,
     "allocator": ("allocation", "synchronization"),
     **dict.fromkeys(("recompilation", "lazy-loading"), ("compilation",)),
     **dict.fromkeys(("transport", "overlap", "gradient-buckets"), ("communication",)),
-    **dict.fromkeys(("copies", "small-copies", "peer-copies"), ("copy",)),
+    **dict.fromkeys(("small-copies", "peer-copies"), ("copy",)),
     **dict.fromkeys(
         ("casts", "custom-kernels", "attention-kernel", "channels-last", "padding", "recompute-less"), KERNELS
     ),
@@ -100,8 +100,17 @@ def check_saving(item: Advice, report: Report) -> None:
 
 
 def order_holds(report: Report) -> None:
-    """Check docs/advice.md's order: what an item is ranked by falls, and the exceptions come behind."""
-    items = [item for item in report.advice if not fixes()[item.id].first]
+    """Check docs/advice.md's order: what an item is ranked by falls, and the exceptions come behind.
+
+    Stacks may come first, and what others need comes right before these.
+    """
+    needed = {"pinned-memory": ("copies",), "synchronization": ("cuda-graphs",)}
+    after = [*(item.id for item in report.advice), ""][1:]
+    items = [
+        item
+        for item, following in zip(report.advice, after, strict=True)
+        if item.id != "record-stacks" and following not in needed.get(item.id, ())
+    ]
     ranks = [
         (
             item.predicted is not None and saves_nothing(item.predicted),
@@ -158,9 +167,15 @@ def test_advice_is_ranked_by_its_estimate_else_by_its_bound(
     assert ranked_ratio(Advice("", "", "", "", 1, "", saving, predicted=predicted)) == pytest.approx(ratio)
 
 
+def opportunity(fix_id: str, after: tuple[str, ...] = ()) -> Opportunity:
+    return Opportunity(1, "", "", lambda steps: "", (None, None), after=after, is_first=fix_id == "record-stacks")
+
+
 def test_the_order_of_advice() -> None:
     ranked: list[tuple[str, tuple[int, ...] | None, float, float, dict[str, Any]]] = [
         ("stacks", None, 0, 0, {"fix": "record-stacks"}),
+        ("waits, before what they hinder", None, 0.01, 0.01, {"fix": "synchronization"}),
+        ("graph", (60, 50, 62), 0.4, 0.5, {"fix": "cuda-graphs", "after": ("synchronization",)}),
         ("estimate", (80, 50, 82), 0.2, 0.5, {}),
         ("bound", None, 0.3, 0.3, {}),
         ("known beside the limit", (72, 70, 73), 0.28, 0.28, {"limits": False}),
@@ -175,7 +190,8 @@ def test_the_order_of_advice() -> None:
         predicted = steps and Predicted(*steps, 100, is_known=what.get("known", True))
         saving = Saving(ratio, ratio, most, most, has_steps=True)
         item = Advice(title, "", "", "", 1, "", saving, predicted=predicted, is_of_limit=what.get("limits", True))
-        items.append((fixes()[what.get("fix", "host-wait")], item))
+        fix = fixes()[what.get("fix", "host-wait")]
+        items.append((fix, opportunity(fix.id, after=what.get("after", ())), item))
     assert [item.title for item in _ranked(items[::-1])] == [title for title, *_ in ranked]
 
 

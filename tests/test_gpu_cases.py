@@ -52,3 +52,59 @@ def test_a_batch_that_fills_the_device_takes_what_is_predicted(name: str, times:
     came = CASES[then]["mean_ms"] * 1e6
     assert predicted.low_ns <= came <= predicted.high_ns
     assert predicted.step_ns == pytest.approx(came, rel=0.05)
+
+
+TRUTH = FOLDER.parent / "gpu_truth"
+MEASURED: list[dict[str, Any]] = json.loads((TRUTH / "truth.json").read_text())
+MENDED = [
+    ("pinned-memory", "copies_pageable_h2d", "copies_pinned_h2d"),
+    ("copies", "copies_pageable_h2d", "copies_pinned_h2d_side_stream"),
+    ("copies", "copies_pinned_h2d", "copies_pinned_h2d_side_stream"),
+    ("pinned-memory", "copies_d2h_pageable", "copies_d2h_pinned"),
+    ("copies", "copies_d2h_pageable", "copies_none"),
+    ("synchronization", "item_each", "item_none"),
+    ("synchronization", "nonzero_each", "nonzero_none"),
+    ("allocator", "allocator_empty_cache", "allocator_cached"),
+    ("graph-capture", "graph_capture_inside", "graph_replay_only"),
+    ("cuda-graphs", "graph_none", "graph_replay_only"),
+    ("cuda-graphs", "mlp_adam_eager", "mlp_adam_graph"),
+    ("cuda-graphs", "prefill_b4", "prefill_compile_reduce_overhead"),
+    ("cuda-graphs", "prefill_compile_default", "prefill_compile_reduce_overhead"),
+]
+"""Advice whose code is the difference of two cases: before and after."""
+CHANGED = [
+    ("fewer-bytes", "large", {}, {"bf16": True}),
+    ("tf32", "large", {}, {"tf32": True}),
+    ("fused-optimizer", "small", {}, {"optimizer": "fused"}),
+    ("fused-optimizer", "tiny", {}, {"optimizer": "fused"}),
+    ("cuda-graphs", "tiny", {}, {"graph": True}),
+    ("cuda-graphs", "small", {}, {"graph": True}),
+    ("data-loading", "small", {"load_ms": 8.0}, {}),
+]
+"""The same for two sets of options of one program in the folder ``gpu_truth``."""
+NOISE_RATIO = 0.08
+"""Spread of steps that the CPU limits between two processes of that machine."""
+
+
+def bound_ms(path: Path, fix: str) -> float:
+    """Return the most that a fix saves in a step, as the report says."""
+    return next(item.saving.at_most_ns for item in ta.analyze(path).advice if item.id == fix) / 1e6
+
+
+@pytest.mark.parametrize(("fix", "before", "after"), MENDED)
+def test_a_known_mend_saves_no_more_than_the_bound(fix: str, before: str, after: str) -> None:
+    was, now = CASES[before], CASES[after]
+    saved_ms = was["mean_ms"] - now["mean_ms"]
+    assert saved_ms <= bound_ms(path_of(before), fix) + NOISE_RATIO * was["mean_ms"]
+
+
+@pytest.mark.parametrize(("fix", "size", "before", "after"), CHANGED)
+def test_a_known_change_saves_no_more_than_the_bound(
+    fix: str, size: str, before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    was, now = (
+        [row for row in MEASURED if (row["size"], row["options"]) == (size, options)] for options in (before, after)
+    )
+    trace = next(row["trace"] for row in was if "trace" in row)
+    was_ms, now_ms = (min(row["mean_ms"] for row in rows) for rows in (was, now))
+    assert was_ms - now_ms <= bound_ms(TRUTH / trace, fix) + NOISE_RATIO * was_ms

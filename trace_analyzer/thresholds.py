@@ -244,7 +244,7 @@ WORTH_RATIO = 0.02
 REPLAYED_RATIO = 0.9
 """Where graphs launch this share of the work already, more graphs save nothing."""
 UNNAMED_RATIO = 0.3
-"""Share of idle time without a recorded event from which on stacks come before any other change."""
+"""Share of idle time without a recorded event from which on stacks are asked for."""
 FEW_QUERIES = 16
 """Most queries of decoding: one per key, times up to 16 heads that share it.
 

@@ -74,7 +74,8 @@ def opportunities(
         )
         >= max(1, _least_ns(fix, advice_context))
     ]
-    once = _once_each(worthy, advice_context)
+    kept = {name for fix, opportunity in worthy for name in (fix.id, *opportunity.after)}
+    once = _once_each([pair for pair in asked if pair[0].id in kept], advice_context)
     return tuple((fix, _within_floor(fix, opportunity, fix_estimates, advice_context)) for fix, opportunity in once)
 
 
@@ -142,7 +143,11 @@ def advise(
     if advice_context is None:
         return ()
     items = [
-        (fix, _item(fix, opportunity, advice_context, _predicted(fix, opportunity, fix_estimates, advice_context)))
+        (
+            fix,
+            opportunity,
+            _item(fix, opportunity, advice_context, _predicted(fix, opportunity, fix_estimates, advice_context)),
+        )
         for fix, opportunity in opportunities
         if not fix.alone or len(opportunities) == 1
     ]
@@ -226,8 +231,8 @@ def _is_of_limit(fix: Fix, advice_context: AdviceContext) -> bool:
 
 
 def _may_help(fix: Fix, advice_context: AdviceContext) -> bool:
-    """Return whether to check the fix: fixes of other regimes are checked too, except first ones and last resorts."""
-    return _is_of_limit(fix, advice_context) or not (fix.first or fix.last_resort)
+    """Return whether to check the fix: fixes of other regimes are checked too, except last resorts."""
+    return _is_of_limit(fix, advice_context) or not fix.last_resort
 
 
 def _least_ns(fix: Fix, advice_context: AdviceContext) -> float:
@@ -245,25 +250,27 @@ def ranked_ratio(item: Advice) -> float:
     return middle_ratio(then.now_ns, then.low_ns, then.high_ns)
 
 
-def _ranked(items: Sequence[tuple[Fix, Advice]]) -> tuple[Advice, ...]:
-    """Sort by `ranked_ratio`, the largest first.
+def _ranked(items: Sequence[tuple[Fix, Opportunity, Advice]]) -> tuple[Advice, ...]:
+    """Sort by `ranked_ratio`, the largest first; what others come ``after`` stands right before them.
 
     Behind come, in this order: what is for another regime and nothing shows to help; last resorts; what the replay says
     gains nothing.
     """
 
-    def place(pair: tuple[Fix, Advice]) -> tuple[bool, bool, bool, bool, float]:
-        fix, item = pair
+    def place(triple: tuple[Fix, Opportunity, Advice]) -> tuple[bool, bool, bool, bool, float]:
+        fix, opportunity, item = triple
         shown_to_help = item.predicted is not None and item.predicted.is_known
         return (
-            not (fix.first and item.is_of_limit),
+            not opportunity.is_first,
             item.predicted is not None and saves_nothing(item.predicted),
             fix.last_resort,
             not (shown_to_help or item.is_of_limit),
             -ranked_ratio(item),
         )
 
-    return tuple(item for _, item in sorted(items, key=place))
+    by_place = sorted(items, key=place)
+    needed = [[*(other for other in by_place if other[0].id in one[1].after), one] for one in by_place]
+    return tuple({item.id or item.title: item for group in needed for _, _, item in group}.values())
 
 
 VALUES = (

@@ -183,26 +183,32 @@ def _trained_by(context: AdviceContext, collectives: pl.DataFrame) -> str:
 
 
 def copies(context: AdviceContext) -> Opportunity | None:
-    """Propose overlapping copies between host and device that run alone."""
+    """Propose overlapping copies between host and device that run alone, after pinning memory where most are pageable."""
     copies = copies_of(context, TO_PEER, inverted=True)
     pageable = total(where_called(copies, pl.col("name").str.contains("(?i)pageable")), "duration_ns")
     spent = total(copies, "duration_ns")
-    is_pageable = 2 * pageable > spent
+    pinned = pinned_memory(context) if 2 * pageable > spent else None
     pageable_clause = (
-        f"; {percent(pageable / spent)} of the copies' time is from or to pageable memory" if is_pageable else ""
+        f"; {percent(pageable / spent)} of the copies' time is from or to pageable memory" if pinned else ""
     )
     opportunity = _copies_of(context, copies, f"the device only copies{pageable_clause}")
     if opportunity is None:
         return None
-    if 2 * opportunity.saves_ns < spent:
+    if 2 * opportunity.saves_ns < spent - (pinned.saves_ns if pinned else 0):
         less = (
             "kernels are too short to hide most of it: keep on the device what is copied again, or copy narrower types"
         )
         opportunity = replace(opportunity, why=f"{opportunity.why}; {less}")
+    if pinned:
+        parts = judged_parts(context.verdict)
+        most = held_ns(context, copies, ["copy"]) + parts.get("blocking-copy", 0)
+        both = combined([opportunity, pinned])
+        opportunity = replace(both, saves_ns=min(both.saves_ns, most))
     return replace(
         opportunity,
-        values={"first": "Pin memory, then hide" if is_pageable else "Hide"},
+        values={"first": "Pin memory, then hide" if pinned else "Hide"},
         case=_to_host(copies, "duration_ns"),
+        after=("pinned-memory",) if pinned else (),
     )
 
 

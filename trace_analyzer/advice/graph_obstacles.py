@@ -67,10 +67,15 @@ def is_in_pieces(context: AdviceContext) -> bool:
     return in_pieces(context.wait_count, context.launch_count, context.steps)
 
 
+def has_waits(context: AdviceContext) -> bool:
+    """Return whether calls within a step wait for the device, and not just one at its end."""
+    return context.wait_count >= MANY_WAITS * context.steps
+
+
 def _waits(context: AdviceContext) -> list[str]:
-    waits = context.wait_count / context.steps
-    if waits < MANY_WAITS:
+    if not has_waits(context):
         return []
+    waits = context.wait_count / context.steps
     return [f"{counted(waits, 'call')}{_per_step(context)} wait for the device, which no graph can contain: remove them first"]  # fmt: skip
 
 

@@ -96,10 +96,13 @@ def cpu_preparation(context: AdviceContext) -> Opportunity | None:
 
 
 def record_stacks(context: AdviceContext) -> Opportunity | None:
-    """Ask for stacks where the host recorded nothing for a large share of idle time: it saves nothing by itself."""
+    """Ask for stacks where the host recorded nothing for a large share of idle time: it saves nothing by itself.
+
+    It is first where most of the idle time has no name.
+    """
     idle = context.idle.lazy().filter(pl.col("cause") == "host-unknown")
     ns, all_ns = total(idle, length_ns()), total(context.idle, length_ns())
-    if ns < max(1, thresholds.UNNAMED_RATIO * all_ns):
+    if ns < max(1, thresholds.UNNAMED_RATIO * all_ns) or "overhead-bound" not in context.regimes:
         return None
     places = places_of(idle)
     return Opportunity(
@@ -111,6 +114,7 @@ def record_stacks(context: AdviceContext) -> Opportunity | None:
         longest(places, length_ns()),
         members=places,
         is_saving=False,
+        is_first=2 * ns > all_ns,
         case="ranges"
         if context.profiler is not None
         else "stacks"

@@ -101,10 +101,11 @@ def _followers(context: AdviceContext, others: pl.DataFrame) -> Opportunity | No
 
 
 def channels_last(context: AdviceContext) -> Opportunity | None:
-    """Propose channels_last, to remove the kernels in which convolution libraries convert image layouts."""
+    """Propose channels_last, to remove conversions of 16-bit images; fp32 convolutions may be slower in this layout."""
     rows = where_called(
         context.within.activities,
-        pl.col("name").str.contains(r"(?i)nchwToNhwc|nhwcToNchw|NCHW2CNHW|CNHW2NCHW|^batched_transpose_\d+x\d+"),
+        pl.col("name").str.contains(r"(?i)nchwToNhwc|nhwcToNchw|NCHW2CNHW|CNHW2NCHW|^batched_transpose_\d+x\d+")
+        & ~pl.col("name").str.contains(r"(?i)<float|_dword").fill_null(False),
     )
     return kernel_opportunity(
         context,

@@ -29,7 +29,7 @@ class Opportunity:
     be shown. ``members`` are the intervals of the device concerned: device, start_ns, end_ns. ``is_replayed`` is true
     where the fix's change in the replay matches the rule, with its ``options``. ``if_more`` explains why an estimate may
     far exceed the bound, and ``where_if_more`` then names the code. ``case`` selects the variant of the fix's code, or
-    several.
+    several. Fixes ``after`` which it comes are its preconditions; ``is_first`` is true where it comes before all others.
     """
 
     saves_ns: int
@@ -45,6 +45,8 @@ class Opportunity:
     if_more: str = ""
     where_if_more: Callable[[int], str] | None = None
     case: str | tuple[str, ...] = ""
+    after: tuple[str, ...] = ()
+    is_first: bool = False
 
 
 def combined(opportunities: Sequence[Opportunity]) -> Opportunity:

@@ -6,7 +6,7 @@ from functools import partial
 import polars as pl
 
 from trace_analyzer import thresholds
-from trace_analyzer.advice.graph_obstacles import appends_to_cache, is_in_pieces, obstacles
+from trace_analyzer.advice.graph_obstacles import appends_to_cache, has_waits, is_in_pieces, obstacles
 from trace_analyzer.advice.opportunity import (
     ANY_COPY,
     OF_PIPELINE,
@@ -14,7 +14,6 @@ from trace_analyzer.advice.opportunity import (
     a_step,
     by_a_pipeline,
     code_of_events,
-    combined,
     end_ns_of,
     for_results,
     held,
@@ -28,7 +27,6 @@ from trace_analyzer.advice.opportunity import (
     members_of,
     places_of,
     responsible_code,
-    run_opportunity,
     share_of_window,
     total,
     where_called,
@@ -39,13 +37,12 @@ from trace_analyzer.analyses.host import CALLS
 from trace_analyzer.catalog.event_names import (
     BLOCKING,
     FROM_HOST,
-    LAYOUT_ASKED,
     OF_DATALOADER,
     OPTIMIZER_STEP,
     TO_HOST,
     copy_direction,
 )
-from trace_analyzer.frames.intervals import union, with_covered
+from trace_analyzer.frames.intervals import clip, union, with_covered
 from trace_analyzer.report.summaries import judged_parts
 from trace_analyzer.units import count, counted, duration
 from trace_analyzer.vocabulary import EARLIER_WORK, PARTS, shortened_by
@@ -118,6 +115,7 @@ def cuda_graphs(context: AdviceContext) -> Opportunity | None:
         opportunity,
         if_more="a CPU that launches less often loads and prepares the next inputs while the device works",
         case="decoding" if appends_to_cache(context) else "",
+        after=("synchronization",) if has_waits(context) else (),
     )
 
 
@@ -163,54 +161,10 @@ def bigger_batch(context: AdviceContext) -> Opportunity | None:
     )
 
 
-def _idle_before(context: AdviceContext, members: pl.DataFrame) -> pl.DataFrame:
+def idle_before(context: AdviceContext, members: pl.DataFrame) -> pl.DataFrame:
     """Return the idle time from launching that ends with one of these activities."""
     ended = context.within.gaps.join(members.select("activity_id"), on="activity_id", how="semi").get_column("gap_id")
     return context.idle.filter(pl.col("gap_id").is_in(ended.implode()), pl.col("cause").is_in(LAUNCHING))
-
-
-def fused_optimizer(context: AdviceContext) -> Opportunity | None:
-    """Propose a fused optimizer: idle time before its launches, and its passes over memory; none takes sparse gradients."""
-    asked = context.host.those(pl.col("name").str.contains(LAYOUT_ASKED), "thread_id", "start_ns")
-    asked = asked.rename({"thread_id": "launch_thread", "start_ns": "launch_ns"})
-    if launched_within(context, asked, rf"^Optimizer\.step#{context.optimizer}")[1]:
-        return None
-    waits = _optimizer_launches(context) if "overhead-bound" in context.regimes else None
-    passes = _optimizer_passes(context) if "memory-bandwidth-bound" in context.regimes else None
-    return combined(both) if (both := [one for one in (waits, passes) if one is not None]) else None
-
-
-def _optimizer_passes(context: AdviceContext) -> Opportunity | None:
-    """Return the saving where optimizers pass over parameters, gradients and state several times."""
-    runs = context.within.fusions.filter(pl.col("kind") == "optimizer")
-    how = "the optimizer's time minus that of its longest operator: a fused kernel makes one pass"
-    return run_opportunity(context, runs, how, "the optimizer reads and writes parameters and state several times")
-
-
-def _optimizer_launches(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of idle time before kernels of an optimizer that launches several per parameter."""
-    members, updates = launched_within(context, context.within.activities, OPTIMIZER_STEP)
-    compiled, _ = launched_within(context, members, COMPILED)
-    members = members.join(compiled.select("activity_id"), on="activity_id", how="anti", maintain_order="left")
-    launches = members.get_column("launch_id").n_unique() / updates if updates else 0
-    several = pl.coalesce("operator", "name").str.contains(r"(?i)_foreach|_fused|multi_tensor|fused")
-    if launches < thresholds.OPTIMIZER_LAUNCHES or 2 * where_called(members, several).height > members.height:
-        return None
-    why = f"the optimizer makes {count(launches)} launches per update, most of them for one tensor each"
-    return idle_opportunity(
-        context, _idle_before(context, members), LAUNCHING, why, ", that ends with the optimizer's kernels"
-    )
-
-
-def set_to_none(context: AdviceContext) -> Opportunity | None:
-    """Propose set_to_none: idle time and device time of zeroing gradients."""
-    members, calls = launched_within(context, context.within.activities, r"^Optimizer\.zero_grad#")
-    if not calls:
-        return None
-    why = f"zero_grad() makes {counted(members.height / calls, 'launch', 'launches')} to write zeros that the next backward pass adds to"
-    extra = ", that ends with the kernels of zero_grad() + the time in which they hold the device"
-    kernels = held(context, members, members.get_column("bound").unique().to_list())
-    return idle_opportunity(context, _idle_before(context, members), LAUNCHING, why, extra, kernels)
 
 
 def garbage_collection(context: AdviceContext) -> Opportunity | None:
@@ -242,10 +196,17 @@ def _after_waits(context: AdviceContext) -> pl.DataFrame:
 def synchronization(context: AdviceContext) -> Opportunity | None:
     """Propose fewer synchronizations: idle time after calls that wait for the device."""
     why = "after a blocking call the queue is empty, and the GPU waits for the next launch"
-    opportunity = idle_opportunity(context, _after_waits(context), ("synchronization",), why)
+    waits = _waits(context)
+    idle, kernels = _of_waiting_operators(context, waits.get_column("event_id"))
+    gone_ns = total(idle, length_ns()) + total(kernels, length_ns())
+    extra = (
+        " + idle time and kernels of the operators that wait for their own result, as they go too" if gone_ns else ""
+    )
+    idle = pl.concat([_after_waits(context), idle])
+    opportunity = idle_opportunity(context, idle, ("synchronization",), why, extra, kernels)
     if opportunity is None:
         return None
-    blocked_ns, waits = waited_ns(context), _waits(context)
+    blocked_ns = waited_ns(context)
     calls = (
         f"such calls also block the CPU for {a_step(blocked_ns, context.steps)} while the device works: "
         if blocked_ns
@@ -260,8 +221,28 @@ def synchronization(context: AdviceContext) -> Opportunity | None:
         why=why,
         if_more=f"{calls}without them the CPU prepares its next work meanwhile, unless that work needs the results",
         where_if_more=partial(code_of_events, context, waits, waits.get_column("event_id")) if waits.height else None,
+        is_replayed=gone_ns < worth_ns(context),  # the replay takes out the waits alone
         case=_written_most(context, waits),
     )
+
+
+def _of_waiting_operators(context: AdviceContext, waits: pl.Series) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return idle time of launching and device time of operators such as ``nonzero`` that wait for their own result.
+
+    What is written instead has no such operator. Copies that the program asks for stay.
+    """
+    source_ids = context.around.events.get_column("source_id")
+    own = source_ids[waits].drop_nulls().unique()
+    is_own = context.host.by_name("kind", own).cast(pl.String).eq("operator")
+    own = own.filter(is_own & context.host.by_name("source", own).cast(pl.String).ne(ANY_COPY)).implode()
+    activities, idle = context.within.activities, context.idle.filter(pl.col("cause").is_in(LAUNCHING))
+    launched = activities.filter(source_ids[activities.get_column("launch_id")].is_in(own).fill_null(False))
+    of_events = source_ids[idle.get_column("event_id")].is_in(own).fill_null(False)
+    before = idle_before(context, launched).select("gap_id", "start_ns").unique()
+    idle = pl.concat(
+        [idle.filter(of_events), idle.filter(~of_events).join(before, on=["gap_id", "start_ns"], how="semi")]
+    )
+    return idle, held(context, launched, launched.get_column("bound").unique().to_list())
 
 
 def waited_ns(context: AdviceContext) -> int:
@@ -455,10 +436,37 @@ def warm_up(context: AdviceContext) -> Opportunity | None:
     )
 
 
+_SEEDS = 8
+"""Most launches between the wait by which ``torch.cuda.graph`` begins and its capture: it sets the generators' seeds."""
+
+
 def graph_capture(context: AdviceContext) -> Opportunity | None:
-    """Comment on idle time in captures of graphs."""
-    why = "launches are captured into graphs and the GPU does not run: this happens once per graph"
-    return None if _is_cold(context) else idle_of(context, ("graph-capture",), why)
+    """Propose to capture graphs once: idle time in captures, and in what ``torch.cuda.graph`` does before each."""
+    if _is_cold(context):
+        return None
+    calls = context.host.calls_of(pl.col("name").str.contains("StreamBeginCapture|DeviceSynchronize$|Launch"))
+    name, order = context.host.names.get_column("name")[calls.get_column("name_id")], ["thread_id", "start_ns"]
+    calls = calls.select(*order, name.cast(pl.String)).sort(order).with_row_index("row")
+    waited = pl.when(pl.col("name").str.ends_with("Synchronize")).then(pl.struct("row", "start_ns")).forward_fill()
+    captures = calls.with_columns(waited.over("thread_id").alias("wait")).filter(pl.col("name").str.contains("Capture"))
+    entered = captures.drop_nulls("wait").filter(pl.col("row") - pl.col("wait").struct["row"] <= _SEEDS)
+    spans = entered.select(
+        pl.lit(context.idle.get_column("device").first(), context.idle.schema["device"]).alias("device"),
+        pl.col("wait").struct["start_ns"],
+        pl.col("start_ns").alias("end_ns"),
+    )
+    before = clip(context.idle.filter(pl.col("cause") != "graph-capture"), union(spans, ["device"]), ["device"])
+    again = context.steps > 1 and captures.height >= context.steps
+    often = f"{count(captures.height / context.steps)} times a step" if again else "once per graph"
+    why = f"launches are captured into graphs and the GPU does not run: this happens {often}"
+    captured = context.idle.filter(pl.col("cause") == "graph-capture")
+    if captured.is_empty():
+        return None
+    extra = ", and idle time between the wait by which torch.cuda.graph begins and its capture" if before.height else ""
+    opportunity = idle_opportunity(
+        context, pl.concat([captured, before.select(captured.columns)]), ("graph-capture",), why, extra
+    )
+    return opportunity and replace(opportunity, case="in each step" if again else "")
 
 
 def host_wait(context: AdviceContext) -> Opportunity | None:

@@ -6,7 +6,6 @@ advice/rules.py decides when a fix applies and how much it saves at most. Settin
 - ``regimes``: it is given only where one of these is the limit or the runner-up.
 - ``hip``, ``xpu``: a title that differs on AMD or Intel in more than words (`WORDS`).
 - ``replayed``: the change of ``analyze whatif`` that estimates the fix, and its options.
-- ``first``: it comes before all other advice where its regime limits.
 - ``last_resort``: it comes after all other advice, however much it saves: it does not speed up the same work.
 - ``alone``: it is given only if there is no other advice.
 
@@ -82,9 +81,8 @@ class Fix:
     """A fix: the regimes for which it applies, the change, and its code; ``titles`` and ``codes`` are by platform.
 
     A ``last_resort`` comes after all others, as it does not speed up the same work. ``replayed`` names the change of
-    ``analyze whatif``, with options, by which a replay estimates the fix; None without one. What is ``first`` comes
-    before all others. With ``alone``, it is given only without other advice. ``cases`` has codes by platform for cases
-    that need other code.
+    ``analyze whatif``, with options, by which a replay estimates the fix; None without one. With ``alone``, it is
+    given only without other advice. ``cases`` has codes by platform for cases that need other code.
     """
 
     id: str
@@ -93,7 +91,6 @@ class Fix:
     codes: Mapping[Platform, str]
     last_resort: bool = False
     replayed: Mapping[str, float | str] | None = None
-    first: bool = False
     alone: bool = False
     page: str = ""
     cases: Mapping[str, Mapping[Platform, str]] = field(default_factory=dict)
