@@ -23,6 +23,7 @@ from trace_analyzer import analysis, thresholds, vocabulary
 from trace_analyzer.analyses.host import CALLS, KERNEL_LAUNCH, Host
 from trace_analyzer.catalog.event_names import BLOCKING, LOOKUP
 from trace_analyzer.frames import intervals, lookups
+from trace_analyzer.units import counted, duration, percent
 
 COSTLY_KINDS = ("operator", "python", "runtime", "launch")
 """Kinds of events with a recording cost; driver calls, copies and launches of graphs cost as much as runtime calls."""
@@ -59,6 +60,33 @@ class ProfilerOverhead(NamedTuple):
 def is_measured(recording: ProfilerOverhead | None) -> TypeGuard[ProfilerOverhead]:
     """Return whether the step without the profiler was measured."""
     return recording is not None and recording.method == "measured"
+
+
+_EVENT_NAMES = {"operator": "operator", "python": "Python frame", "runtime": "runtime call", "launch": "launch"}
+
+
+def explained(recording: ProfilerOverhead, window_ns: int) -> str:
+    """Write what recording cost, and how that is known."""
+    if is_measured(recording):
+        estimate = f"a step takes {duration(recording.measured_step_ns)} without the profiler, {duration(recording.step_ns)} with it"
+        if recording.rest_ns <= thresholds.WORTH_RATIO * window_ns:
+            return estimate
+        peers = (
+            f", of which {percent(recording.peers_ns / recording.rest_ns)} may be waiting for peers, which it slows too"
+        )
+        return f"{estimate}; {percent(recording.rest_ns / window_ns)} of the steps is more than the CPU's idle time explains{peers if recording.peers_ns else ''}"
+    # A clock of whole microseconds measures the fastest events as 0.
+    known = {kind: costs for kind, costs in recording.event_cost_ns.items() if costs[1] > 0}
+    recorded = f"{counted(recording.events or 0, 'event was', 'events were')} recorded before late launches"
+    if not known:
+        return f"{recorded}, each in less than the trace's clock resolves"
+    each = ", ".join(
+        f"{f'{duration(least)} to ' if 0 < least < cost else 'up to '}{duration(cost)} per {_EVENT_NAMES[kind]}"
+        for kind, (least, cost) in known.items()
+    )
+    calls = "; runtime calls by the cost of those that only query state" if "runtime" in known else ""
+    calls += "; launches by their durations" if "launch" in known else ""
+    return f"{recorded}, at {each} (from the distances between such events in this trace{calls})"
 
 
 class Prices(NamedTuple):

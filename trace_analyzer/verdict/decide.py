@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
+from typing import NamedTuple
 
 from trace_analyzer import thresholds as t
 from trace_analyzer.analyses.left_out import LeftOut
-from trace_analyzer.analyses.profiler_overhead import SLOWED, is_measured
+from trace_analyzer.analyses.profiler_overhead import is_measured
 from trace_analyzer.catalog.event_names import TO_PEER, WITHIN_DEVICE, in_function, prepares_input_files
 from trace_analyzer.findings import Findings, measured
-from trace_analyzer.report import Confidence, Evidence, Regime, Verdict
+from trace_analyzer.report import Confidence, Debiased, Evidence, Regime, Verdict
 from trace_analyzer.report.devices import DeviceReport
 from trace_analyzer.units import NS_PER_S, counted, duration, percent, visible
 from trace_analyzer.verdict.judge import (
@@ -32,6 +33,7 @@ from trace_analyzer.verdict.judge import (
     roof_phrase,
     sentence_far_below,
     shares,
+    slowed_ns,
     unrecorded,
 )
 from trace_analyzer.vocabulary import (
@@ -73,7 +75,8 @@ def verdict(findings: Findings, levers: Levers = NO_LEVERS) -> Verdict:
     too_little = is_too_little(device)
     if judgement is None or too_little or is_undecided(judgement, parts):
         return _insufficient(findings, judgement, unknown, too_little=too_little)
-    doubts = tuple(doubts_of(findings, judgement))
+    flip = _flip(findings, judgement)
+    doubts = tuple(doubts_of(findings, judgement, None if flip is None else flip.step_ns))
     confidence, ratio = confidence_of(findings, judgement, doubts)
     return Verdict(
         status="ok",
@@ -81,7 +84,7 @@ def verdict(findings: Findings, levers: Levers = NO_LEVERS) -> Verdict:
         runner_up=judgement.runner_up,
         cause=judgement.cause,
         confidence=confidence,
-        confidence_why=_why(findings, judgement, doubts),
+        confidence_why=_why(findings, judgement, doubts, unbiased, flip),
         device=device.index,
         window=findings.window,
         shares=shares(traced),
@@ -153,19 +156,10 @@ def _check_of(reason: str) -> str:
 def _without_inputs(findings: Findings, headline: str, reason: str) -> Verdict:
     """Return a verdict without a regime, as the trace lacks its inputs or does not support them."""
     parts = {} if findings.device.parts_withheld is not None else findings.parts_ns
+    evidence = (*_busy_evidence(findings, sum(findings.parts_ns.values())), *_trust_evidence(findings))
+    device, window = findings.device.report.index, findings.window
     return Verdict(
-        "insufficient",
-        None,
-        None,
-        None,
-        "low",
-        (reason,),
-        findings.device.report.index,
-        findings.window,
-        shares(parts),
-        parts,
-        headline,
-        (*_busy_evidence(findings, sum(findings.parts_ns.values())), *_trust_evidence(findings)),
+        "insufficient", None, None, None, "low", (reason,), device, window, shares(parts), parts, headline, evidence
     )
 
 
@@ -306,14 +300,11 @@ def _busy_evidence(findings: Findings, window: int) -> list[Evidence]:
 
 def _trust_evidence(findings: Findings) -> list[Evidence]:
     coverage = findings.device.report.link_coverage_time_ratio
+    latency = findings.device.launch_latency_ns if findings.device.causes_withheld is None else None
+    words = "longest idle time after a launch that counts as launch latency: the 99th percentile on an empty queue"
     return [
         Evidence("link_coverage_time_ratio", coverage, "ratio", "share of device time whose launch is known"),
-        Evidence(
-            "launch_latency_bound_ns",
-            findings.device.launch_latency_ns if findings.device.causes_withheld is None else None,
-            "ns",
-            "longest idle time after a launch that counts as launch latency: the 99th percentile on an empty queue",
-        ),
+        Evidence("launch_latency_bound_ns", latency, "ns", words),
     ]
 
 
@@ -377,11 +368,26 @@ def confidence_of(findings: Findings, judgement: Judgement, doubts: Sequence[Dou
     return "medium" if ratio < t.HIGH_CONFIDENCE or any(True for _ in _caps(findings, judgement)) else "high", ratio
 
 
-def _why(findings: Findings, judgement: Judgement, doubts: Sequence[Doubt]) -> tuple[str, ...]:
+class Flip(NamedTuple):
+    """The step (the window, without steps) without the profiler, ns, below which other regimes limit."""
+
+    step_ns: float
+    regimes: tuple[Regime, ...]
+
+
+def _why(
+    findings: Findings, judgement: Judgement, doubts: Sequence[Doubt], unbiased: Debiased | None, flip: Flip | None
+) -> tuple[str, ...]:
     """Return the facts that lower the confidence, and those that could change the verdict."""
     words = (doubt.words for doubt in lowering(judgement, doubts))
-    facts = (words, _caps(findings, judgement), _remarks(findings, judgement), _flip(findings, judgement))
-    return tuple(dict.fromkeys(chain(*facts)))
+    facts = dict.fromkeys(chain(words, _caps(findings, judgement), _remarks(findings, judgement)))
+    if unbiased is not None and unbiased.survives and unbiased.cause and unbiased.cause != judgement.cause:
+        facts[f"without the profiler's estimated cost, most of it is {phrase(unbiased.cause)}"] = None
+    if flip is not None:
+        what, option = ("a step", " (--measured-step-ms)") if findings.window.steps else ("the window", "")
+        below = f"under about {duration(flip.step_ns)} without the profiler"
+        facts[f"if {what} takes {below}, it is {' or '.join(flip.regimes)}{option}"] = None
+    return tuple(facts)
 
 
 def _caps(findings: Findings, judgement: Judgement) -> Iterator[str]:
@@ -394,10 +400,10 @@ def _caps(findings: Findings, judgement: Judgement) -> Iterator[str]:
         yield f"only {counted(report.kernel_count, 'kernel')} in {duration(report.busy_ns)} of device time"
 
 
-def _flip(findings: Findings, judgement: Judgement) -> Iterator[str]:
-    """Yield below which step without the profiler other regimes limit, where recording can slow the host so much."""
-    if judgement.regime != "overhead-bound" or not findings.window.steps or is_measured(findings.recording):
-        return
+def _flip(findings: Findings, judgement: Judgement) -> Flip | None:
+    """Return below which step without the profiler other regimes limit; None where recording cannot slow the host so much."""
+    if judgement.regime != "overhead-bound" or is_measured(findings.recording):
+        return None
 
     def regime_at(step_ns: float) -> Regime | None:
         known, of = measured(findings, round(step_ns)), judgement.levers.measured
@@ -405,26 +411,21 @@ def _flip(findings: Findings, judgement: Judgement) -> Iterator[str]:
         then = judge(parts, findings.cold_gap_ns, of(known, round(step_ns)) if of else NO_LEVERS)
         return None if then is None or is_undecided(then, parts) else then.regime
 
-    window, steps = sum(findings.parts_ns.values()), len(findings.window.steps)
-    most = min(_most_of_recording_ns(findings.parts_ns), t.RECORDING_MOST_RATIO * window)
+    window, steps = sum(findings.parts_ns.values()), max(1, len(findings.window.steps))
+    most = min(slowed_ns(findings.parts_ns), t.RECORDING_MOST_RATIO * window)
     low, high = (window - most) / steps, window / steps
     below = [regime_at(low)]
     for _ in range(_HALVINGS if below[0] != judgement.regime else 0):
         regime = regime_at(middle := (low + high) / 2)
         low, high = (low, middle) if regime == judgement.regime else (middle, high)
         below = below if high == middle else [regime, *below]
-    if None not in below and judgement.regime not in below:
-        named = " or ".join(dict.fromkeys(filter(None, below)))
-        yield f"if a step takes under about {duration((low + high) / 2)} without the profiler, it is {named} (--measured-step-ms)"
+    if judgement.regime in below or None in below:
+        return None
+    return Flip((low + high) / 2, tuple(dict.fromkeys(filter(None, below))))
 
 
 _HALVINGS = 5
 """Of the step's interval: the flip is known to 2 % of the recorded step."""
-
-
-def _most_of_recording_ns(parts_ns: Mapping[str, int]) -> int:
-    """Return the idle time that recording may have caused: a host that is faster also hides the latency of its launches."""
-    return sum(parts_ns.get(part, 0) for part in (*SLOWED, "launch-latency"))
 
 
 def _doubts_of_peaks(findings: Findings, judgement: Judgement) -> Iterator[str]:
@@ -462,12 +463,6 @@ def _doubts_of_the_record(findings: Findings, judgement: Judgement) -> Iterator[
     unnamed, idle = findings.parts_ns.get("host-unknown", 0), idle_ns(findings.parts_ns)
     if judgement.regime == "overhead-bound" and unnamed > t.UNNAMED_RATIO * idle:
         yield f"in {percent(unnamed / idle)} of its idle time the host recorded nothing (record with stacks)"
-    best = judgement.levers.rows[0] if judgement.levers.rows else None
-    if best is not None and best.resource == "host" and not is_measured(findings.recording):
-        taken = min(_most_of_recording_ns(findings.parts_ns) / window, t.RECORDING_LIKELY_RATIO)
-        if best.saves_ratio < taken + t.WORTH_RATIO:
-            measure = "measure the step without it: --measured-step-ms" if findings.window.steps else "time it without"
-            yield f"recording may cost the {percent(best.saves_ratio)} that host time saves ({measure})"
     left = findings.left_out
     if left is not None and left.is_most:
         wider = "" if left.is_outside else " (--step all judges all of the device's work)"

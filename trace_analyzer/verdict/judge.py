@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trace_analyzer import thresholds as t
-from trace_analyzer.analyses.profiler_overhead import SLOWED, ProfilerOverhead, is_measured
+from trace_analyzer.analyses.profiler_overhead import SLOWED, ProfilerOverhead, explained, is_measured
 from trace_analyzer.catalog.event_names import DATA_LOADING
 from trace_analyzer.findings import DeviceFindings, Findings
 from trace_analyzer.report import BoundShare, Debiased, Evidence, Lever, Regime, Resource, Shares
-from trace_analyzer.units import counted, duration, percent
+from trace_analyzer.units import duration, percent
 from trace_analyzer.vocabulary import (
     EARLIER_WORK,
     HOST_CAUSES,
@@ -125,7 +125,7 @@ def leaders(
     if levers.saves_per_ns is not None:
         little = led < t.BALANCED_RATIO * window_ns
         balanced = np.where(little, other >= t.WORTH_RATIO * window_ns, balanced)
-        on_path = np.tile([sum(lever.path_ratio for lever in levers.of(key)) for key in ORDER], (len(first), 1))
+        on_path = np.array([sum(lever.path_ratio for lever in levers.of(key)) for key in ORDER]) * (groups_ns > 0)
         on_path[rows, first] = 0.0
         hidden = little & ~balanced & (on_path.max(axis=1) >= t.BALANCED_RATIO)
         second, balanced = np.where(hidden, on_path.argmax(axis=1), second), hidden | balanced
@@ -247,40 +247,13 @@ def debiased(
         regime=None if after is None else after.regime,
         cause=None if after is None else after.cause,
         survives=True if same else None if same_at_least else False,
-        why=_recording_why(recording, sum(parts_ns.values())),
+        why=explained(recording, sum(parts_ns.values())),
     )
 
 
 def judged_parts(parts_ns: Mapping[str, int], recording: ProfilerOverhead | None) -> Mapping[str, int]:
     """Return the partition that is judged: without recording, where the step without it was measured."""
     return _without(parts_ns, recording.taken_ns) if is_measured(recording) else parts_ns
-
-
-_EVENT_NAMES = {"operator": "operator", "python": "Python frame", "runtime": "runtime call", "launch": "launch"}
-
-
-def _recording_why(recording: ProfilerOverhead, window_ns: int) -> str:
-    """Write what recording cost, and how that is known."""
-    if is_measured(recording):
-        estimate = f"a step takes {duration(recording.measured_step_ns)} without the profiler, {duration(recording.step_ns)} with it"
-        if recording.rest_ns <= t.WORTH_RATIO * window_ns:
-            return estimate
-        peers = (
-            f", of which {percent(recording.peers_ns / recording.rest_ns)} may be waiting for peers, which it slows too"
-        )
-        return f"{estimate}; {percent(recording.rest_ns / window_ns)} of the steps is more than the CPU's idle time explains{peers if recording.peers_ns else ''}"
-    # A clock of whole microseconds measures the fastest events as 0.
-    known = {kind: costs for kind, costs in recording.event_cost_ns.items() if costs[1] > 0}
-    recorded = f"{counted(recording.events or 0, 'event was', 'events were')} recorded before late launches"
-    if not known:
-        return f"{recorded}, each in less than the trace's clock resolves"
-    each = ", ".join(
-        f"{f'{duration(least)} to ' if 0 < least < cost else 'up to '}{duration(cost)} per {_EVENT_NAMES[kind]}"
-        for kind, (least, cost) in known.items()
-    )
-    calls = "; runtime calls by the cost of those that only query state" if "runtime" in known else ""
-    calls += "; launches by their durations" if "launch" in known else ""
-    return f"{recorded}, at {each} (from the distances between such events in this trace{calls})"
 
 
 def _without(parts_ns: Mapping[str, int], taken_ns: Mapping[str, int]) -> dict[str, int]:
@@ -432,8 +405,16 @@ def _held(judgement: Judgement, moved: Floats) -> float:
     return float(np.mean([(first == regime) | (second == regime) for first, second in named]))
 
 
-def doubts_of(findings: Findings, judgement: Judgement) -> Iterator[Doubt]:
-    """Yield what the trace leaves open about the partition of its window."""
+def slowed_ns(parts_ns: Mapping[str, int]) -> int:
+    """Return the idle time that recording may have caused: a host that is faster also hides the latency of its launches."""
+    return sum(parts_ns.get(part, 0) for part in (*SLOWED, "launch-latency"))
+
+
+def doubts_of(findings: Findings, judgement: Judgement, flip_ns: float | None = None) -> Iterator[Doubt]:
+    """Yield what the trace leaves open about the partition of its window.
+
+    Other regimes limit where a step takes less than ``flip_ns`` without the profiler.
+    """
     parts, window = findings.parts_ns, sum(findings.parts_ns.values())
     yield from _doubts_of_bounds(findings, judgement)
     if other := parts.get("other", 0):
@@ -450,17 +431,25 @@ def doubts_of(findings: Findings, judgement: Judgement) -> Iterator[Doubt]:
         )
         yield Doubt(words, np.vstack([_either(earlier, *KERNEL_REGIMES), _move({})]))
     if recording := findings.recording:
-        most, least = (
-            sum(taken.get(cause, 0) for cause in SLOWED) for taken in (recording.taken_ns, recording.least_ns)
-        )
-        taken = np.linspace(least, most, len(_SHARES)) if most > least else [most]
-        words = f"recording took {f'{duration(least)} to ' if most > least else ''}{duration(most)} of it"
-        yield Doubt(words, np.vstack([_move({"overhead-bound": -ns}) for ns in taken]))
+        yield _doubt_of_recording(findings, recording, flip_ns)
     if (count := len(findings.steps_ns)) > 1:
         steps = np.array([list(groups_of(step).values()) for step in findings.steps_ns], dtype=float)
         whole = steps.sum(axis=0)
         # One step left out, at the same length of the window.
         yield Doubt("its steps differ", np.vstack([_move({}), (whole - steps) * count / (count - 1) - whole]))
+
+
+def _doubt_of_recording(findings: Findings, recording: ProfilerOverhead, flip_ns: float | None) -> Doubt:
+    """Return what recording may have cost: nothing is left of the host's time in a step that is short enough for a flip."""
+    most, least = (sum(taken.get(cause, 0) for cause in SLOWED) for taken in (recording.taken_ns, recording.least_ns))
+    if not is_measured(recording):
+        most = max(most, min(round(t.RECORDING_ERROR * most), slowed_ns(findings.parts_ns)))
+    taken = np.linspace(least, most, len(_SHARES)) if most > least else np.array([most])
+    if flip_ns is not None:
+        window, steps = sum(findings.parts_ns.values()), max(1, len(findings.window.steps))
+        taken = np.where((window - taken) / steps < flip_ns, window, taken)
+    words = f"recording may have taken {f'{duration(least)} to ' if most > least else ''}{duration(most)} of it"
+    return Doubt(words, np.vstack([_move({"overhead-bound": -ns}) for ns in taken]))
 
 
 def unrecorded(ratio: float) -> str:
