@@ -281,20 +281,23 @@ def argmax_by_group(groups: pl.Series, values: pl.Series, count: int) -> pl.Seri
 # Inherit values from ancestors in a tree of rows.
 
 
+def _all_rows(of: pl.Series) -> Column:
+    return rows_of(pl.int_range(of.len(), dtype=pl.UInt32, eager=True))
+
+
 class Tree:
     """A tree of rows: ``parents`` is the parent of each row, null for a root."""
 
     def __init__(self, parents: pl.Series) -> None:
         self._parents = rows_of(parents)
-        self._rows = rows_of(pl.int_range(parents.len(), dtype=pl.UInt32, eager=True))
 
     def nearest(self, wanted: pl.Series) -> pl.Series:
         """Return for each row the nearest ``wanted`` row (flag or byte) of itself and its ancestors; null for none."""
-        return self._inherited(wanted, self._rows, _row_loops.NEAREST)
+        return self._inherited(wanted, _all_rows(wanted), _row_loops.NEAREST)
 
     def outermost(self, wanted: pl.Series) -> pl.Series:
         """Return for each row the farthest ``wanted`` row among itself and its ancestors; null for none."""
-        return self._inherited(wanted, self._rows, _row_loops.FARTHEST)
+        return self._inherited(wanted, _all_rows(wanted), _row_loops.FARTHEST)
 
     def least(self, values: pl.Series, end: int) -> pl.Series:
         """Return for each row the least number under ``end`` among itself and its ancestors; null for none."""

@@ -7,8 +7,10 @@ the functions below import them when they draw.
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trace_analyzer import forks
 from trace_analyzer.files import write_text
 from trace_analyzer.installation import GENERATOR
+from trace_analyzer.tuning import within_query
 
 if TYPE_CHECKING:
     from trace_analyzer.report import Report
@@ -28,7 +30,8 @@ def html(report: "Report", *, command: str = "", compact: bool = False, max_mb: 
     """
     from trace_analyzer.render.html.view import page
 
-    return page(report, command, compact=compact, max_mb=max_mb)
+    forks.check()
+    return within_query(lambda: page(report, command, compact=compact, max_mb=max_mb))
 
 
 def notebook_html(report: "Report") -> str:
