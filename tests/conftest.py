@@ -38,8 +38,10 @@ def sample_report(name: str) -> report.Report:
 
 @pytest.fixture(scope="session")
 def corpus_report() -> Callable[[str], report.Report]:
-    """Return a function that gives the report on a file of the corpus, made once per session."""
-    return cache(lambda name: pipeline.analyze(CORPUS / name))
+    """Return a function that gives the report on a file of the corpus, each part made once per session."""
+    from lazy_report import report_on  # not earlier: pytest loads the plug-in that it imports
+
+    return cache(lambda name: report_on(CORPUS / name))
 
 
 @pytest.fixture(scope="session", autouse=True)

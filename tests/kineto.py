@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import polars as pl
-from lazy_report import LazyReport
-from tiers import is_thorough
+from lazy_report import report_on
 
 from trace_analyzer import ingest, pipeline
 from trace_analyzer.report import Report
@@ -151,7 +150,7 @@ def analysed(*events: Any, **options: Any) -> Report:
     """
     devices = options.pop("devices", [A100])
     content = trace_bytes(events, deviceProperties=devices)
-    return pipeline.analyze(content, **options) if options or is_thorough() else LazyReport.on(content)
+    return pipeline.analyze(content, **options) if options else report_on(content)
 
 
 def rows(frame: pl.DataFrame, *columns: str) -> list[tuple[Any, ...]]:

@@ -5,27 +5,34 @@ Each is made within a query, as whole reports are, which takes a quarter less CP
 
 from collections.abc import Callable
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
-from trace_analyzer import analysis, ingest, pipeline
+from tiers import is_thorough
+
+from trace_analyzer import analysis, ingest, installation, pipeline
 from trace_analyzer.options import Options
-from trace_analyzer.report import Report
+from trace_analyzer.report import SCHEMA_VERSION, Report
 from trace_analyzer.tuning import within_query
 
 
+def report_on(source: Path | bytes, **options: Any) -> Report:
+    """Return the report on a file, of which only the parts that are read are made, unless the run is thorough."""
+    return pipeline.analyze(source, **options) if is_thorough() else LazyReport.on(source, **options)
+
+
 class LazyReport(Report):
-    """Make each field on first access, from one graph; code that needs the whole report gets a report of its own."""
+    """Make each field on first access, from one graph."""
 
     @classmethod
-    def on(cls, content: bytes, **options: Any) -> "LazyReport":
+    def on(cls, source: Path | bytes, **options: Any) -> "LazyReport":
         """Return the report on this file."""
         report = object.__new__(cls)
-        trace = ingest.load(content)
-        chosen = Options(**options)
-        graph = pipeline.graph_of(trace, chosen, kept=[*PARTS.values(), "device_reports"])
+        kept = [*PARTS.values(), "device_reports", "host_steps"]
+        graph = pipeline.graph_of(ingest.load(source), Options(**options), kept=kept)
         made = pipeline.public_tables(graph)
         tables = analysis.LazyTables({name: partial(within_query, partial(made.__getitem__, name)) for name in made})
-        report.__dict__.update(_trace=trace, _options=chosen, _graph=graph, tables=tables)
+        report.__dict__.update(_graph=graph, tables=tables)
         return report
 
 
@@ -40,24 +47,18 @@ def _part(value: str) -> Callable[[LazyReport], Any]:
     return lambda report: within_query(lambda: _graph(report).take(value))
 
 
-def _whole(field: str) -> Callable[[LazyReport], Any]:
-    return lambda report: getattr(pipeline.report_of(_trace(report), report.__dict__["_options"]), field)
-
-
 def _graph(report: LazyReport) -> analysis.TableGraph:
     graph: analysis.TableGraph = report.__dict__["_graph"]
     return graph
 
 
-def _trace(report: LazyReport) -> ingest.Trace:
-    trace: ingest.Trace = report.__dict__["_trace"]
-    return trace
-
-
 _MADE: dict[str, Callable[[LazyReport], Any]] = {
     **{field: _part(value) for field, value in PARTS.items()},
     "devices": lambda report: tuple(_part("device_reports")(report).values()),
-    **{field: _whole(field) for field in ("schema_version", "tool_version", "steps_from", "declared")},
+    "steps_from": lambda report: _part("host_steps")(report).source,
+    "schema_version": lambda report: SCHEMA_VERSION,
+    "tool_version": lambda report: installation.tool_version(),
+    "declared": lambda report: tuple(pipeline._declared(pipeline.ANALYSES)),
 }
 
 for _field, _make in _MADE.items():

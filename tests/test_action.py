@@ -76,6 +76,7 @@ def test_only_a_comment_of_its_own_is_replaced(traces: Path, wrote: tuple[bool, 
     nodes.append({"id": "IC_9", "body": "another bot's", "viewerDidAuthor": True})
     answer = {"data": {"repository": {"pullRequest": {"comments": {"nodes": nodes}}}}}
     (traces / "answer.json").write_text(json.dumps(answer))
+    (traces / "bin" / "analyze").write_text("#!/bin/sh\necho compared\n")  # what it does is tested above
     (traces / "bin" / "gh").write_text(
         '#!/bin/sh\necho "$@" >> "$GH_LOG"\ncase "$*" in *--jq*) for filter; do :; done\n'
         f'jq -r "$filter" {shlex.quote(str(traces / "answer.json"))};; esac\n'

@@ -339,21 +339,25 @@ def run(*arguments: object) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
+PROGRAMS = {"base": BASE, "slower": BASE.faster(mm_ns=500_000), "short": BASE.faster(steps=2)}
+
+
 @pytest.fixture
 def traces(tmp_path: Path) -> dict[str, Path]:
-    programs = {"base": BASE, "slower": BASE.faster(mm_ns=500_000), "short": BASE.faster(steps=2)}
-    for name, program in programs.items():
+    for name, program in PROGRAMS.items():
         (tmp_path / f"{name}.json").write_bytes(program.trace())
-    return {name: tmp_path / f"{name}.json" for name in programs}
+    return {name: tmp_path / f"{name}.json" for name in PROGRAMS}
 
 
 @pytest.mark.slow
-def test_exit_codes(traces: dict[str, Path]) -> None:
-    base, slower = traces["base"], traces["slower"]
+def test_exit_codes(tmp_path: Path) -> None:
+    base, slower, short = (tmp_path / f"{name}.json" for name in PROGRAMS)
+    for path, program in zip((base, slower, short), PROGRAMS.values(), strict=True):
+        path.write_text(baseline_json(profile_of(report(program))))
     for sides, gate, ends, says in (
         ((base, slower), "30%", 0, ""),
         ((base, slower), "5%", 1, "gate broke"),
-        ((base, traces["short"]), "5%", 2, "gates need 3 steps"),
+        ((base, short), "5%", 2, "gates need 3 steps"),
         ((base, "nowhere/*.json"), "5%", 2, "nowhere"),
         ((base, slower), "soon", 2, "soon"),
         ((base, slower), "aten::nm=5%", 2, "'aten::nm'; near it: aten::mm"),

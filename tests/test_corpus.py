@@ -12,7 +12,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from conftest import CORPUS, SAMPLES, corpus_rows
+from conftest import CORPUS, corpus_rows
+from lazy_report import report_on
 from program_laws import below_floors_say_why, check_estimates, check_flip, check_regime
 from test_advice_code import check_code
 from test_advice_laws import bounds_hold, counted_once, order_holds
@@ -135,19 +136,23 @@ def test_code_contradicts_nothing_of_the_trace(file: str, corpus_report: Reports
     check_code(corpus_report(file), gzip.decompress((CORPUS / file).read_bytes()).decode(errors="replace"))
 
 
-BESIDE = [*(path for folder in ("cases", "pairs", "truth") for path in (CORPUS.parent / folder).rglob("*.json.gz")), *SAMPLES.glob("*.json.gz")]  # fmt: skip
-"""Traces beside the corpus: small ones made after reports, recordings of known truth, samples."""
+CASES = sorted((CORPUS.parent / "cases").rglob("*.json.gz"))
+"""Small traces made after reports."""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("path", sorted(BESIDE), ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_advice_s_laws_hold_beside_the_corpus(path: Path) -> None:
-    report = analyze(path)
+def advice_holds(path: Path, report: Report) -> None:
+    """Check the laws of advice, beside those of the corpus."""
     for law in (bounds_hold, order_holds, counted_once) if report.verdict.status == "ok" else ():
         law(report)
     check_code(report, gzip.decompress(path.read_bytes()).decode(errors="replace"))
     if path.name in WITHOUT_STRIDES:
         every_speed_is_explained(report)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", CASES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_advice_s_laws_hold_on_small_cases(path: Path) -> None:
+    advice_holds(path, analyze(path))
 
 
 @every_file
@@ -257,7 +262,7 @@ def replayed(report: Report) -> tuple[prediction.Replay, str | None]:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name.split(".")[0])
 def test_a_sample_replays_as_recorded(path: Path) -> None:
-    replay, refused = replayed(analyze(path))
+    replay, refused = replayed(report_on(path))
     assert refused is None
     assert abs(replay.identity_ratio) < 0.002
     assert replay.summary.unexplained_ratio == 0
@@ -280,8 +285,10 @@ def test_a_real_trace_replays_as_recorded_or_is_refused(name: str, corpus_report
 @pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("path", JUDGED, ids=lambda path: path.name.split(".")[0])
-def test_every_what_if_obeys_the_laws(path: Path, corpus_report: Reports) -> None:
+def test_every_what_if_obeys_the_laws_and_so_does_advice(path: Path, corpus_report: Reports) -> None:
     report = corpus_report(path.name) if path.parent == CORPUS else analyze(path)
+    if path.parent != CORPUS:
+        advice_holds(path, report)
     replay, refused = replayed(report)
     result = whatif(report)
     document = result.document()
@@ -304,8 +311,8 @@ def test_every_what_if_obeys_the_laws(path: Path, corpus_report: Reports) -> Non
 @needs_pairs
 def test_workers_that_load_data_are_predicted() -> None:
     """Check the prediction of four workers for a script without any: the saving is off by less than 15 %."""
-    before, refused = replayed(analyze(PAIRS / "v100_resnet50_workers0.json.gz"))
-    after, _ = replayed(analyze(PAIRS / "v100_resnet50_workers4.json.gz"))
+    before, refused = replayed(report_on(PAIRS / "v100_resnet50_workers0.json.gz"))
+    after, _ = replayed(report_on(PAIRS / "v100_resnet50_workers4.json.gz"))
     assert refused is None
     predicted = before.predict((Change("prefetch", {"workers": 4}),))
     assert predicted.low_ns <= after.recorded_step_ns <= predicted.high_ns
@@ -317,7 +324,7 @@ def test_workers_that_load_data_are_predicted() -> None:
 @needs_pairs
 def test_work_in_sixteen_bits_is_predicted() -> None:
     """Check the device's work after the change; its step has other changes, too."""
-    before, after = (replayed(analyze(PAIRS / f"a100_sam_amg_{name}.json.gz"))[0] for name in ("before", "after"))
+    before, after = (replayed(report_on(PAIRS / f"a100_sam_amg_{name}.json.gz"))[0] for name in ("before", "after"))
     work = [
         float(replay.weights(changes).device[replay.graph.kind == graph.EXECUTION].sum())
         for replay, changes in ((before, ()), (before, (Change("bf16"),)), (after, ()))

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lazy_report import report_on
 
 import trace_analyzer as ta
 from trace_analyzer.report import Verdict
@@ -34,7 +35,7 @@ def test_each_case_has_its_recording() -> None:
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case["limit"]])
 def test_the_verdict_names_the_limit_that_is_known(name: str) -> None:
-    assert limit_of(ta.analyze(path_of(name)).verdict) == CASES[name]["limit"]
+    assert limit_of(report_on(path_of(name)).verdict) == CASES[name]["limit"]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 from generator import RandomTrace, random_traces, traces_behind_earlier_work
 from hypothesis import HealthCheck, given, settings, strategies as st
+from lazy_report import report_on
 from tiers import examples
 
 from trace_analyzer.checks import of_device
@@ -61,7 +62,7 @@ def test_the_order_of_events_changes_nothing(trace: RandomTrace, seed: int) -> N
 @given(random_traces())
 @on_traces(6)
 def test_nothing_is_lost_and_nothing_counts_twice(trace: RandomTrace) -> None:
-    report = analyze(trace.content)
+    report = report_on(trace.content)
     gaps_are_their_causes(report)
     windows_are_their_parts(report)
     links_stay_in_their_process(report)

@@ -5,6 +5,7 @@ from functools import cache, partial
 
 import pytest
 from kineto import analysed as analysed_events, annotation, call, launched, op, python
+from lazy_report import report_on
 from program_laws import check_flip, check_regime
 from replay_pairs import PAIRS
 from test_advice_laws import bounds_hold
@@ -25,7 +26,7 @@ LIMITS = {"gpu": "compute", "cpu": "host", "copies": "copies", "overlap, links l
 
 @cache
 def report(name: str) -> Report:
-    return pipeline.analyze(PAIRS[name].before(1))
+    return report_on(PAIRS[name].before(1))
 
 
 @pytest.mark.sampled
@@ -49,7 +50,7 @@ def test_levers_are_parts_of_one_replay_and_the_resource_that_limits_saves_most(
 @pytest.mark.sampled
 @pytest.mark.parametrize(("name", "resource"), [("no-sync", "waits"), ("prefetch", "data-loading")])
 def test_a_kind_of_the_hosts_work_saves_what_the_program_without_it_does(name: str, resource: str) -> None:
-    before, after = (pipeline.analyze(made(2)) for made in (PAIRS[name].before, PAIRS[name].after))
+    before, after = (report_on(made(2)) for made in (PAIRS[name].before, PAIRS[name].after))
     verdict = before.verdict
     lever = next(row for row in verdict.host_levers if row.resource == resource)
     now = lever.saves_ns / lever.saves_ratio

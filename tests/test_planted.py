@@ -9,9 +9,10 @@ from functools import cache
 
 import polars as pl
 import pytest
+from lazy_report import report_on
 from simulator import Kernel, Simulation, Stream, Thread
 
-from trace_analyzer import pipeline, thresholds, vocabulary
+from trace_analyzer import thresholds, vocabulary
 from trace_analyzer.report import Report
 
 pytestmark = pytest.mark.slow
@@ -71,7 +72,7 @@ class Loop:
                 with thread.step(number), thread.frame("train.py(12): step"):
                     self._step(machine)
                     plant(machine)
-        return pipeline.analyze(simulation.json().encode(), device=0)
+        return report_on(simulation.json().encode(), device=0)
 
     def _step(self, machine: Machine) -> None:
         thread, stream = machine.thread, machine.stream
@@ -241,7 +242,7 @@ def test_planted_work_from_before_the_recording_is_found_again(ns: int) -> None:
     for _ in range(50):
         with thread.op("aten::mm"):
             thread.launch(Kernel(GEMM, 90_000, (432, 1, 1)), busy)
-    actual = causes(pipeline.analyze(simulation.json().encode()))
+    actual = causes(report_on(simulation.json().encode()))
     assert 0.98 * ns <= actual["earlier-work"] <= ns
     assert actual["unexplained"] == actual["host-unknown"] == 0
 
@@ -264,7 +265,7 @@ def losing(lost: int, *, in_graph: bool) -> Report:
         for row in simulation.records
         if row.category not in ("kernel", "ac2g") or row.args.get("correlation", row.flow_id) not in gone
     ]
-    return pipeline.analyze(simulation.json().encode())
+    return report_on(simulation.json().encode())
 
 
 @pytest.mark.sampled
@@ -311,7 +312,7 @@ def ahead(plant: Plant, seed: int) -> tuple[Report, Counter[str]]:
     truth: Counter[str] = Counter()
     for gap in simulation.truth(0):
         truth.update(gap.by_cause_ns)
-    return pipeline.analyze(simulation.json().encode()), truth
+    return report_on(simulation.json().encode()), truth
 
 
 @SEEDS

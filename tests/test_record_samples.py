@@ -9,6 +9,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from lazy_report import report_on
 from tiers import is_thorough
 
 from trace_analyzer.pipeline import analyze
@@ -43,7 +44,7 @@ def test_a_workload_runs_anywhere_when_it_is_small(tmp_path: Path, name: str, mo
     monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")  # starting a pool takes longer than these compilations
     path = tmp_path / "trace.json.gz"
     record(WORKLOADS[name], path, "cpu", SMALL, steps=2)
-    report = analyze(path)
+    report = report_on(path)
     if "compiled" in name:
         names = report.tables["host_events"].get_column("name")
         assert names.str.starts_with("Torch-Compiled Region").any()
@@ -67,7 +68,7 @@ def test_a_workload_is_limited_by_what_it_was_made_for(tmp_path: Path, name: str
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_a_recorded_workload_is_limited_by_what_it_was_made_for(name: str) -> None:
-    verdict, workload = analyze(SAMPLES / "gpu_workloads" / f"{name}.json.gz").verdict, WORKLOADS[name]
+    verdict, workload = report_on(SAMPLES / "gpu_workloads" / f"{name}.json.gz").verdict, WORKLOADS[name]
     assert verdict.status == "ok"
     if workload.regime is not None:
         assert (verdict.regime, verdict.cause) == OTHERWISE_ON_H200.get(name, (workload.regime, workload.cause))

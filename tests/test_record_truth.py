@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import record_truth
+from lazy_report import report_on
 from record_truth import CHANGES, REPEATS, SIZES, Compared, Program, compare, main, measurements, noise
 
-from trace_analyzer.pipeline import analyze
 from trace_analyzer.replay.whatif import changes_of
 from trace_analyzer.report import Report
 
@@ -160,7 +160,7 @@ def test_a_step_within_the_noise_of_the_interval_is_told_apart(measured_ms: floa
 @pytest.fixture(scope="module")
 def recorded() -> dict[str, Report]:
     """Return the reports on the recorded traces."""
-    return {name: analyze(RECORDED / name) for name in TRACED}
+    return {name: report_on(RECORDED / name) for name in TRACED}
 
 
 @pytest.fixture(scope="module")

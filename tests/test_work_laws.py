@@ -6,10 +6,10 @@ import polars as pl
 import pytest
 from generator import RandomTrace, random_traces
 from hypothesis import HealthCheck, given, settings
+from lazy_report import report_on
 from tiers import examples
 
 from trace_analyzer.analyses import communication, fusion, modules, roofline, tensor_cores
-from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 
 pytestmark = pytest.mark.slow
@@ -24,13 +24,13 @@ NEW = (
 @given(random_traces())
 @settings(max_examples=examples(6), suppress_health_check=list(HealthCheck))
 def test_random_traces_keep_the_laws(trace: RandomTrace) -> None:
-    laws(analyze(trace.content))
+    laws(report_on(trace.content))
 
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
 def test_samples_keep_the_laws(path: Path) -> None:
-    laws(analyze(path))
+    laws(report_on(path))
 
 
 def laws(report: Report) -> None:
