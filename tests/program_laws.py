@@ -196,8 +196,9 @@ def check_estimates(document: dict[str, Any]) -> None:
             floor = floors["cpu_ns"]
         if name in _OF_CPU or target == "cpu":
             floor = floors["device_ns"]
-        assert scenario["step_ns"] >= floor - 1
-        assert name == "fuse" or scenario["low_ns"] >= (1 - abs(document["replay"]["error_ratio"])) * floor - 1
+        if name != "fuse":  # whose launches are gone
+            assert scenario["step_ns"] >= floor - 1
+            assert scenario["low_ns"] >= (1 - abs(document["replay"]["error_ratio"])) * floor - 1
         assert scenario["is_known"] == verdicts.is_saving_known(
             now, *(scenario[key] for key in ("step_ns", "low_ns", "high_ns"))
         )

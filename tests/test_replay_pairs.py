@@ -69,10 +69,8 @@ def test_a_planted_change_is_predicted(name: str) -> None:
     assert refused is None
     assert abs(replay.identity_ratio) < 0.005
     predicted = replay.predict(PAIRS[name].changes)
-    # What fused chains spare the CPU is only in the lower end of their interval.
-    least = max(truth, replay.floors[0]) if name == "fuse" else truth
-    saving = abs(replay.recorded_step_ns - least)
-    assert abs(predicted.step_ns - least) <= max(SAVING_ERROR * saving, 0.001 * truth)
+    saving = abs(replay.recorded_step_ns - truth)
+    assert abs(predicted.step_ns - truth) <= max(SAVING_ERROR * saving, 0.001 * truth)
     assert predicted.low_ns * (1 - 1e-5) <= truth <= predicted.high_ns, "times are whole nanoseconds"
 
 

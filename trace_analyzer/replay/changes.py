@@ -457,16 +457,14 @@ CHANGES: Mapping[str, Kind] = {
 
 
 _SIDES: Mapping[str, str] = {
-    "no-sync": "host", "prefetch": "host", "warm": "host", "graphs": "host", "tf32": "device", "bf16": "device", "overlap": "device",
+    "no-sync": "host", "prefetch": "host", "warm": "host", "graphs": "host", "fuse": "device", "tf32": "device", "bf16": "device",
+    "overlap": "device",
 }  # fmt: skip
-"""Changes of one side of a program only, of which the other side's time is a floor."""
+"""Changes of one side of a program only, of which the other side's time is a floor; `fuse` also spares launches."""
 
 
-def side_of(change: Change, scene: Scene) -> str | None:
-    """Return the side of the program that a change is for; None for both: a fused optimizer spares most of its launches."""
-    if change.name == "fuse":
-        updates = "optimizer" in scene.tables["fusions"].get_column("kind")
-        return None if updates and change.options.get("of", "optimizer") == "optimizer" else "device"
+def side_of(change: Change) -> str | None:
+    """Return the side of the program that a change is for; None for both."""
     if change.name != "speedup":
         return _SIDES.get(change.name)
     return "host" if change.options["target"] == "cpu" else "device"

@@ -337,6 +337,20 @@ class Anchors(NamedTuple):
         """Return the time of each group, which is that of its latest point."""
         return np.maximum.reduceat(times[self.points], self.groups)
 
+    def path(self, graph: Graph, times: Ints, binding: Ints) -> Ints:
+        """Return the edges of the path that ends a pass over a graph and lie within a measured step, latest first."""
+        latest, ending = self.latest(times), self.ends[-1]
+        groups = np.append(self.groups, self.points.size)
+        members = self.points[groups[ending] : groups[ending + 1]]
+        last = int(members[times[members].argmax()])
+        path = np.empty(graph.time.size, dtype=np.int64)
+        edges = path[: _path_loops.walk_back(graph.source.data, binding.data, last, -1, path.data)]
+        time = times[graph.target[edges]]
+        # Steps do not overlap: as many have begun before a time as have ended, or one more.
+        begun, over = (np.searchsorted(latest[groups], time) for groups in (self.begins, self.ends))
+        inside: Ints = edges[begun > over]
+        return inside
+
 
 class Measure(NamedTuple):
     """The activities between which steps are measured: from the latest of one group to the latest of another.

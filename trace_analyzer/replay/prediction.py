@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from trace_analyzer.frames import _path_loops
 from trace_analyzer.replay import changes as ch
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.graph import (
@@ -217,7 +216,7 @@ class Replay:
         low, high, floor = (max(best * (1 - half / step), 0.0) if step else 0.0), worst + half, 0.0
         if only_removes(changes):
             names = {change.name for change in changes}
-            if "fuse" not in names:  # which spares launches on the other side, too
+            if "fuse" not in names:  # how much a launch takes that it spares is itself an estimate
                 floor = (1 - abs(self.identity_ratio)) * self._floor_of(changes)
             typical = 0.0 if names == {"prefetch"} else TYPICAL_ERROR  # loading is recorded, not typical
             low = max(low, least - max(error * step, typical * (now - least)))
@@ -257,11 +256,13 @@ class Replay:
         least = min([step, self.identity.step_ns, *(self._step(fewer) for fewer in fewer(changes))])
         return max(least, self._floor_of(changes))
 
+    @kept
     def _floor_of(self, changes: tuple[Change, ...]) -> float:
-        """Return the floor of changes of one side; 0 for those of both."""
-        cpu_floor, device_floor = self.floors
-        sides = {ch.side_of(change, self.scene) for change in changes}
-        return cpu_floor if sides == {"device"} else device_floor if sides == {"host"} else 0.0
+        """Return the floor of changes of one side, on the CPU's with the launches that they spare; 0 for those of both."""
+        sides = {ch.side_of(change) for change in changes}
+        if sides != {"device"}:
+            return self.floors[1] if sides == {"host"} else 0.0
+        return self._floor(self.weights(changes), infinite_gpu, self.graph.caught_up)
 
     @kept
     def _step(self, changes: tuple[Change, ...]) -> float:
@@ -354,7 +355,7 @@ class Replay:
             return max(step, self.identity.step_ns)
 
     def _if_halved(self, changes: tuple[Change, ...], weights: Weights, step: float) -> float:
-        """Return the step if changes that are modelled at their best (`BEST_CASES`) gain half as much.
+        """Return the step if changes that are modelled at their best (`BEST_CASES`) gain half as much, or nothing measurable.
 
         Kernels gain half at each edge. Graphs may cover a part of the step only, so half of the step's gain is taken.
         """
@@ -363,12 +364,14 @@ class Replay:
         others = tuple(change for change in changes if change.name not in best)
         if len(others) == len(changes):
             return step
+        if (without_ns := self._step(others)) - step < WORTH_RATIO * without_ns:
+            return max(without_ns, step)
         halved, without = Weights(**vars(weights)), self.weights(others) if others else self._measured
         halved.device, halved.host = (weights.device + without.device) / 2, (weights.host + without.host) / 2
         halved.parts = (weights.parts + without.parts) / 2
         worst = self.run(halved).step_ns
         if any(change.name in ("graphs", *best[len(BEST_CASES) :]) for change in changes):
-            worst = max(worst, (step + self._step(others)) / 2)
+            worst = max(worst, (step + without_ns) / 2)
         return min(worst, max(step, self.identity.step_ns))
 
     @cached_property
@@ -413,28 +416,19 @@ class Replay:
 
         Unexplained time is removed from both, as it may belong to either.
         """
-        step_times = []
-        for effect, graph in ((infinite_gpu, self.graph.caught_up), (infinite_cpu, self.graph)):
-            effect(weights := self._measured.copy(), self.scene)
-            times = (graph.replay(weights.of(graph, unexplained=way))[0] for way in {True, not weights.rest.any()})
-            step_times.append(min(self.identity.step_ns, self._anchor * min(map(self.anchors.mean, times))))
-        return step_times[0], step_times[1]
+        return (
+            self._floor(self._measured, infinite_gpu, self.graph.caught_up),
+            self._floor(self._measured, infinite_cpu, self.graph),
+        )
+
+    def _floor(self, of: Weights, effect: Callable[[Weights, Scene], None], graph: Graph) -> float:
+        effect(weights := of.copy(), self.scene)
+        times = (graph.replay(weights.of(graph, unexplained=way))[0] for way in {True, not weights.rest.any()})
+        return min(self.identity.step_ns, self._anchor * min(map(self.anchors.mean, times)))
 
     def path(self, outcome: Outcome) -> Ints:
         """Return the edges of the critical path that end within a measured step, latest first."""
-        latest = self.anchors.latest(outcome.times)
-        ending = self.anchors.ends[-1]
-        groups = np.append(self.anchors.groups, self.anchors.points.size)
-        members = self.anchors.points[groups[ending] : groups[ending + 1]]
-        last = int(members[outcome.times[members].argmax()])
-        path = np.empty(self.graph.time.size, dtype=np.int64)
-        count = _path_loops.walk_back(self.graph.source.data, outcome.binding.data, last, -1, path.data)
-        edges = path[:count]
-        time = outcome.times[self.graph.target[edges]]
-        # Steps do not overlap: as many have begun before a time as have ended, or one more.
-        begun, over = (np.searchsorted(latest[groups], time) for groups in (self.anchors.begins, self.anchors.ends))
-        inside: Ints = edges[begun > over]
-        return inside
+        return self.anchors.path(self.graph, outcome.times, outcome.binding)
 
     def _host_ratio(self, path: Ints, outcome: Outcome, weights: Weights) -> float:
         """Return the share of CPU time on a path."""
