@@ -11,6 +11,7 @@ from make_samples import FP32, Eager
 from replay_pairs import PAIRS, beginning, gemm, op as operator, steps
 from simulator import Kernel, Simulation
 
+from trace_analyzer import thresholds
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.replay import refusals, weights
 from trace_analyzer.replay.changes import Change, in_pieces
@@ -392,7 +393,26 @@ def test_an_estimate_ends_at_the_floor_though_the_device_catches_up_within_the_r
         rows += [[launched(name, 1_000 * n + 100 * i, 990 * n + 330 + 99 * i, 98, 100 * n + i)] for i in range(10)]
     replay, change = Replay.of(analysed(rows), 0), Change("speedup", {"target": "pointwise", "factor": inf})
     assert replay.outcome((change,)).step_ns < 0.97 * replay.floors[0]
-    assert replay.predict((change,)).low_ns >= (1 - abs(replay.identity_ratio)) * replay.floors[0]
+    slowed = weights.least_factor(replay.graph, replay.scene.tables["host_events"])
+    assert replay.predict((change,)).low_ns >= (1 - abs(replay.identity_ratio)) * slowed * replay.floors[0]
+
+
+@pytest.mark.parametrize("operator_ns", [9_000, 900_000])
+def test_a_recorded_cpu_is_an_upper_bound_of_the_cpu(operator_ns: int) -> None:
+    """Where a faster device ends at the CPU, the interval starts at what recording may leave of that, unless it is measured."""
+    simulation, main, stream = beginning(Random(1))
+
+    def step(_: int) -> None:
+        for _ in range(30):
+            operator(main, "aten::mm", gemm(10 * operator_ns), stream, operator_ns)
+
+    replay = Replay.of(LazyReport.on(steps(simulation, main, step).json().encode(), device=0), 0)
+    change = Change("speedup", {"target": "gpu", "factor": inf})
+    floor, predicted = replay.floors[0], replay.predict((change,))
+    least = 1 - thresholds.RECORDING_MOST_RATIO if operator_ns < 10_000 else 0.97  # few events cost little
+    assert predicted.step_ns >= floor > predicted.low_ns >= 0.99 * least * floor
+    known = replay.without_profiler(replay.recorded_step_ns)
+    assert known.predict((change,)).low_ns >= (1 - abs(known.identity_ratio)) * known.floors[0]
 
 
 def test_where_the_path_is_inferred_the_error_is_that_of_a_round_trip() -> None:

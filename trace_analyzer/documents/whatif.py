@@ -9,7 +9,7 @@ from trace_analyzer.allocator.savings import OUTSIDE_BYTES, BatchMemory
 from trace_analyzer.catalog.calibration import Calibration
 from trace_analyzer.catalog.kernels import line_label
 from trace_analyzer.documents import Chapter, Document, Figure, Notes, PlainTable
-from trace_analyzer.replay.outcomes import only_removes, unless_fused
+from trace_analyzer.replay.outcomes import only_removes, unless_below
 from trace_analyzer.replay.whatif import Scenario, WhatIf
 from trace_analyzer.report.verdicts import is_saving_known
 from trace_analyzer.sections import Axis, Boxes, Chart, LineMark, Strokes
@@ -110,7 +110,7 @@ def _floors(result: WhatIf) -> list[str]:
     """Return the lower bounds of the step for fixes of one side only; of less than `WORTH_RATIO` of it they say nothing."""
     unit = "a step" if result.steps else "for the window"
     cpu_floor_ns = result.cpu_floor_ns or 0.0
-    unless = unless_fused(cpu_floor_ns, result.scenarios if result.changes else result.helpful)
+    unless = unless_below(cpu_floor_ns, result.scenarios if result.changes else result.helpful)
     sides = (("CPU", result.device_floor_ns or 0.0, ""), ("GPU", cpu_floor_ns, unless))
     known = [row for row in sides if row[1] > thresholds.WORTH_RATIO * (result.step_ns or 0.0)]
     batch = ", with the batch as it is" if any(change.name == "batch" for change in result.changes) else ""

@@ -6,7 +6,7 @@ A change raises `NotApplicable` where the trace does not determine its effect, o
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import polars as pl
@@ -463,8 +463,8 @@ _SIDES: Mapping[str, str] = {
 """Changes of one side of a program only, of which the other side's time is a floor; `fuse` also spares launches."""
 
 
-def side_of(change: Change) -> str | None:
-    """Return the side of the program that a change is for; None for both."""
+def side_of(change: Any) -> str | None:
+    """Return the side of the program that a change is for, by its name and options; None for both."""
     if change.name != "speedup":
         return _SIDES.get(change.name)
     return "host" if change.options["target"] == "cpu" else "device"

@@ -11,10 +11,18 @@ from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.fixes import Fix
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.replay.changes import CHANGES, Change
-from trace_analyzer.replay.outcomes import Prediction, unless_fused
+from trace_analyzer.replay.outcomes import Prediction, unless_below
 from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.refusals import barred, refused_replayed, refused_unseen, too_few, unexplained, without_links
-from trace_analyzer.replay.whatif import Skipped, by_reason, helpful, predict_each, scenario, standard_changes
+from trace_analyzer.replay.whatif import (
+    Skipped,
+    by_reason,
+    helpful,
+    least_workers,
+    predict_each,
+    scenario,
+    standard_changes,
+)
 from trace_analyzer.report import Check, DeviceReport, Predicted, Verdict
 from trace_analyzer.report.verdicts import is_saving_known
 from trace_analyzer.schema import Table, columns
@@ -232,7 +240,7 @@ def standard_estimates(device_replay: DeviceReplay) -> Estimates:
         device_replay.window,
         tuple(skipped),
         device_replay.outside_ns,
-        replay.least_workers,
+        least_workers(replay),
     )
 
 
@@ -277,7 +285,7 @@ def what_would_help(estimates: Estimates) -> pl.DataFrame:
         cpu, device = estimates.floors
         rows.append({"kind": "device-floor", "label": "no CPU fix goes below", "step_ns": device})
         if cpu >= WORTH_RATIO * now:
-            label = f"no GPU fix goes below{unless_fused(cpu, shown)}"
+            label = f"no GPU fix goes below{unless_below(cpu, shown)}"
             rows.append({"kind": "cpu-floor", "label": label, "step_ns": cpu})
     if estimates.reason is not None:
         what = "no estimate" if estimates.now_ns is None else "no estimate of what the CPU does"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Annotated, Any, TypeVar
 
-from trace_analyzer.replay.changes import Change
+from trace_analyzer.replay.changes import Change, side_of
 from trace_analyzer.replay.recording import Ints
 from trace_analyzer.replay.weights import Weights
 
@@ -106,10 +106,13 @@ def faster(target: str, factor: float) -> tuple[Change]:
     return (Change("speedup", {"target": target, "factor": factor}),)
 
 
-def unless_fused(cpu_floor_ns: float, estimates: Iterable[Any]) -> str:
-    """Return what a GPU fix needs to go below the CPU's floor, where an estimate does: fused kernels spare launches, too."""
-    below = any(one.name == "fuse" and one.low_ns < cpu_floor_ns for one in estimates)
-    return " unless it spares launches, as fused kernels do" if below else ""
+def unless_below(cpu_floor_ns: float, estimates: Iterable[Any]) -> str:
+    """Return on what condition no GPU fix goes below the CPU's floor, where an estimate does: fused kernels spare launches, too,
+    and recording slows the CPU.
+    """
+    below = {one.name for one in estimates if one.low_ns < cpu_floor_ns and side_of(one) == "device"}
+    slow = " with the CPU as recorded" if below - {"fuse"} else ""
+    return f"{slow} unless it spares launches, as fused kernels do" if "fuse" in below else slow
 
 
 def only_removes(changes: tuple[Change, ...]) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from math import ceil, hypot, inf
+from math import hypot
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,7 @@ from trace_analyzer.replay.weights import (
     factor_of,
     infinite_cpu,
     infinite_gpu,
+    least_factor,
     measured,
     quickened,
     steps_by_factor,
@@ -222,6 +223,7 @@ class Replay:
             low = max(low, least - max(error * step, typical * (now - least)))
             slowed = self._at_worst(changes) if "prefetch" in names else 0.0
             high = min(high, max(now, slowed))
+            low, floor = self._without_recording(changes, low, floor)
         ends = [low, step, high, *([now, self._if_shared(path, weights)] if is_open else [])]
         others_alone = tuple(change for change in changes if not ch.of_links(change, self.scene))
         if others_alone != changes:
@@ -253,7 +255,7 @@ class Replay:
         """
         if not only_removes(changes):
             return step
-        least = min([step, self.identity.step_ns, *(self._step(fewer) for fewer in fewer(changes))])
+        least = min([step, self.identity.step_ns, *(self.step(fewer) for fewer in fewer(changes))])
         return max(least, self._floor_of(changes))
 
     @kept
@@ -264,8 +266,30 @@ class Replay:
             return self.floors[1] if sides == {"host"} else 0.0
         return self._floor(self.weights(changes), infinite_gpu, self.graph.caught_up)
 
+    def _without_recording(self, changes: tuple[Change, ...], low: float, floor: float) -> tuple[float, float]:
+        """Return an interval's start and floor; where it ends at the CPU's, what is left without recording's part of that.
+
+        A recorded CPU is an upper bound of the CPU; one that limits the recorded step is not known to be any faster.
+        """
+        cpu_ns, now = self._floor_of(changes), self.identity.step_ns
+        limits = low <= (1 + WORTH_RATIO) * cpu_ns and self.floors[0] < (1 - WORTH_RATIO) * now
+        if not limits or self._measured_ns is not None or {*map(ch.side_of, changes)} != {"device"}:
+            return low, floor
+        best, other = with_options(changes, BEST), self._unrecorded
+        least = now * other._lawful(best, other.step(best)) / other.identity.step_ns
+        return min(low, least), min(floor, least)
+
+    @cached_property
+    def _unrecorded(self) -> "Replay":
+        """Return the replay with as little of the CPU's work as recording may leave."""
+        factor = least_factor(self.graph, self._report.tables["host_events"])
+        step_ns = self.recorded_step_ns * self._steps(factor) / self._steps(1.0)
+        other = self.without_profiler(step_ns)
+        other._base = quickened(self._measured, factor), step_ns
+        return other
+
     @kept
-    def _step(self, changes: tuple[Change, ...]) -> float:
+    def step(self, changes: tuple[Change, ...]) -> float:
         """Return the step of one pass under changes."""
         return self.outcome(changes).step_ns
 
@@ -350,7 +374,7 @@ class Replay:
     def _end(self, changes: tuple[Change, ...], step: float) -> float:
         """Return the step, or that without changes where nothing is left of them."""
         try:
-            return self._step(changes)
+            return self.step(changes)
         except NothingToChange:
             return max(step, self.identity.step_ns)
 
@@ -364,7 +388,7 @@ class Replay:
         others = tuple(change for change in changes if change.name not in best)
         if len(others) == len(changes):
             return step
-        if (without_ns := self._step(others)) - step < WORTH_RATIO * without_ns:
+        if (without_ns := self.step(others)) - step < WORTH_RATIO * without_ns:
             return max(without_ns, step)
         halved, without = Weights(**vars(weights)), self.weights(others) if others else self._measured
         halved.device, halved.host = (weights.device + without.device) / 2, (weights.host + without.host) / 2
@@ -373,25 +397,6 @@ class Replay:
         if any(change.name in ("graphs", *best[len(BEST_CASES) :]) for change in changes):
             worst = max(worst, (step + without_ns) / 2)
         return min(worst, max(step, self.identity.step_ns))
-
-    @cached_property
-    def least_workers(self) -> int | None:
-        """Return the fewest workers that load data as fast as a step without loading; None where that is not known.
-
-        Workers that exist already are not recorded, so their number is not known.
-        """
-        if self.scene.has_workers:
-            return None
-        try:
-            loading_ns = self.weights((Change("prefetch", {"workers": 1}),)).at_least_ns
-            without_ns = self._step((Change("prefetch", {"workers": inf, "reach": "never"}),))
-        except NotApplicable:
-            return None
-        return max(1, ceil(loading_ns / without_ns)) if without_ns else None
-
-    def settled(self, changes: tuple[Change, ...]) -> tuple[Change, ...]:
-        """Return the changes with `least_workers` as the number of workers where it is ``auto``, and known."""
-        return tuple(change.with_workers(lambda: self.least_workers) for change in changes)
 
     @property
     def has_steps(self) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from trace_analyzer import thresholds as t
 from trace_analyzer.catalog.devices import Device, find_device, interconnects_of
 from trace_analyzer.frames import _path_loops
 from trace_analyzer.frames.lookups import as_strings, factorize
@@ -34,6 +35,7 @@ from trace_analyzer.replay.recording import (
     COPY,
     FREE,
     HOST_PARTS,
+    LAUNCH,
     RUNTIME,
     SYNC_DEVICE,
     SYNC_EVENT,
@@ -44,7 +46,6 @@ from trace_analyzer.replay.recording import (
     Ints,
     is_any,
 )
-from trace_analyzer.thresholds import WORTH_RATIO
 from trace_analyzer.vocabulary import PARTS
 
 Floats = npt.NDArray[np.float64]
@@ -201,6 +202,21 @@ def quickened(weights: Weights, factor: float) -> Weights:
     return less
 
 
+def least_factor(graph: Graph, events: pl.DataFrame) -> float:
+    """Return the least share of the CPU's own work, as recorded, that it takes without the profiler.
+
+    Recording takes at most `RECORDING_MAX_NS` for each event of a thread with calls, `RECORDING_LAUNCH_MAX_NS` for each launch,
+    and `RECORDING_MOST_RATIO` of all.
+    """
+    calls, calling = graph.recorded.calls, np.zeros(graph.recorded.processes.size, dtype=bool)
+    calling[calls.thread] = True
+    launches = int((calls.kind == LAUNCH).sum())
+    others = int(calling[events.get_column("thread_id").to_numpy()].sum()) - launches
+    took = launches * t.RECORDING_LAUNCH_MAX_NS + others * t.RECORDING_MAX_NS
+    own = graph.parts[list(_SLOWED)].sum() + graph.host[graph.kind == CALL].sum()
+    return float(1 - min(took / max(own, 1), t.RECORDING_MOST_RATIO))
+
+
 def steps_by_factor(graph: Graph, step_of: Callable[[Ints], float]) -> Callable[[float], float]:
     """Return the step, by ``step_of`` weights, with the CPU's own work multiplied by a factor, of which each is replayed once."""
     without, whole = (quickened(measured(graph), factor).of(graph) for factor in (0.0, 1.0))
@@ -216,15 +232,15 @@ def factor_of(step_of: Callable[[float], float], ratio: float) -> float | None:
     step = max(step_of(1.0), 1.0) * ratio
 
     def largest_within(most_ns: float) -> float:
-        low, high = 0.0, 1 + 2 * WORTH_RATIO
+        low, high = 0.0, 1 + 2 * t.WORTH_RATIO
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
             low, high = (low, middle) if step_of(middle) > most_ns else (middle, high)
         return low
 
-    if step_of(0.0) > step * (1 + WORTH_RATIO):
+    if step_of(0.0) > step * (1 + t.WORTH_RATIO):
         return None
-    return min((largest_within(step * (1 - WORTH_RATIO)) + largest_within(step * (1 + WORTH_RATIO))) / 2, 1.0)
+    return min((largest_within(step * (1 - t.WORTH_RATIO)) + largest_within(step * (1 + t.WORTH_RATIO))) / 2, 1.0)
 
 
 _SLOWED = tuple(number for number, name in enumerate(HOST_PARTS) if PARTS[name].slowed)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from math import inf
+from math import ceil, inf
 from typing import Annotated, Any, Literal
 
 import polars as pl
@@ -279,7 +279,7 @@ def whatif(
     if report.tables["activities"].filter(pl.col("device") == device).is_empty():
         return WhatIf("refused", _NO_DEVICE, index, 0, None, changes)
     replay = replay or Replay.of(report, device, _measured_ns(report), _memory_bytes(report))
-    changes = replay.settled(changes)
+    changes = settled(replay, changes)
     steps = int(replay.graph.recorded.steps.steady.sum())
     refused = WhatIf(
         "refused",
@@ -382,6 +382,26 @@ def standard_changes() -> tuple[Change, ...]:
     return tuple(Change(name, each) for name in _PROGRAM for each in options.get(name, [{}]))
 
 
+def least_workers(replay: Replay) -> int | None:
+    """Return the fewest workers that load data as fast as a step without loading; None where that is not known.
+
+    Workers that exist already are not recorded, so their number is not known.
+    """
+    if replay.scene.has_workers:
+        return None
+    try:
+        loading_ns = replay.weights((Change("prefetch", {"workers": 1}),)).at_least_ns
+        without_ns = replay.step((Change("prefetch", {"workers": inf, "reach": "never"}),))
+    except NotApplicable:
+        return None
+    return max(1, ceil(loading_ns / without_ns)) if without_ns else None
+
+
+def settled(replay: Replay, changes: Sequence[Change]) -> tuple[Change, ...]:
+    """Return the changes with `least_workers` as the number of workers where it is ``auto``, and known."""
+    return tuple(change.with_workers(lambda: least_workers(replay)) for change in changes)
+
+
 def _scenarios(replay: Replay, applied: tuple[Change, ...]) -> tuple[list[Scenario], list[Skipped]]:
     """Return each requested change alone, to compare its effect with that of all."""
     scenarios, skipped = [], []
@@ -411,7 +431,7 @@ def predict_each(
     """
     predictions: list[tuple[Change, Prediction]] = []
     skipped: list[Skipped] = []
-    for change in replay.settled(tuple(changes)):
+    for change in settled(replay, changes):
         if (reason := barred(change)) is not None:
             skipped.append(Skipped(change.name, change.options, reason, is_refused=True))
             continue
