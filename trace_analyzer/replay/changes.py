@@ -67,6 +67,7 @@ from trace_analyzer.replay.weights import (
     remove,
     scale_activities,
     scale_host,
+    spare_waiting_operators,
     tighten,
 )
 from trace_analyzer.units import counted
@@ -183,10 +184,11 @@ def _waits_for_copies(scene: Scene) -> Flags:
 
 
 def no_sync(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
-    """Remove synchronizing calls, and let blocking copies only be enqueued; waits for work that the trace lacks stay.
+    """Remove synchronizing calls, with operators that only wait, and let blocking copies only be enqueued; waits for work that
+    the trace lacks stay.
 
     With the option ``reach``, waits for collectives and copies on streams of their own stay: nothing else may keep later
-    work from starting before their results are there.
+    work from starting before their results are there; so do operators, whose results are read.
     """
     returns = (_of_calls(scene, RETURN, SYNCS) | _blocking_copies(scene)) & (weights.rest <= t.UNRECORDED_NS)
     if "reach" in options:
@@ -199,6 +201,10 @@ def no_sync(weights: Weights, scene: Scene, options: Mapping[str, float | str]) 
         raise NothingToChange("no call waits for the device")
     remove(weights, returns)
     weights.host[calls] = 0
+    if "reach" not in options:
+        waits = np.zeros(scene.graph.recorded.calls.start.size, dtype=bool)
+        waits[scene.graph.ref[returns | calls]] = True
+        spare_waiting_operators(weights, scene, waits)
 
 
 def pinned(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
