@@ -109,3 +109,12 @@ def test_a_known_change_saves_no_more_than_the_bound(
     trace = next(row["trace"] for row in was if "trace" in row)
     was_ms, now_ms = (min(row["mean_ms"] for row in rows) for rows in (was, now))
     assert was_ms - now_ms <= bound_ms(TRUTH / trace, fix) + NOISE_RATIO * was_ms
+
+
+@pytest.mark.parametrize(
+    ("name", "then"), [("copies_pageable_h2d", "copies_pinned_h2d"), ("copies_d2h_pageable", "copies_d2h_pinned")]
+)
+def test_pinned_copies_take_what_the_link_does(name: str, then: str) -> None:
+    predicted, came = ta.whatif(path_of(name), pinned=True).predicted, CASES[then]["mean_ms"] * 1e6
+    assert predicted is not None
+    assert predicted.low_ns <= came <= predicted.high_ns <= 2.5 * came

@@ -59,6 +59,7 @@ from trace_analyzer.replay.recording import (
 from trace_analyzer.replay.weights import (
     HANDING,
     SYNCS,
+    TO_HOST,
     Floats,
     NotApplicable,
     NothingToChange,
@@ -171,16 +172,13 @@ def _waiting(scene: Scene) -> Flags:
     return waiting
 
 
-def _waits_for_copies(scene: Scene) -> Flags:
-    """Return the edges of waits right behind copies of pageable memory to the device, which ``non_blocking`` saves."""
-    graph, activities, calls = scene.graph, scene.graph.recorded.activities, scene.graph.recorded.calls
-    to_device = activities.pageable & (activities.kind == FIRST_COPY) & (activities.call >= 0)
+def _behind_copies(scene: Scene, kinds: tuple[int, ...]) -> Flags:
+    """Return which calls are right behind copies of pageable memory; ``non_blocking`` saves waits behind those to the device."""
+    activities, calls = scene.graph.recorded.activities, scene.graph.recorded.calls
     behind = np.zeros(calls.start.size + 1, dtype=bool)
-    behind[activities.call[to_device] + 1] = True
+    behind[activities.call[activities.pageable & is_any(activities.kind, kinds) & (activities.call >= 0)] + 1] = True
     behind[1:-1] &= calls.thread[1:] == calls.thread[:-1]
-    chosen = _of_calls(scene, RETURN, SYNCS)
-    chosen[chosen] = behind[graph.ref[chosen]]
-    return chosen
+    return behind[:-1]
 
 
 def no_sync(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
@@ -208,9 +206,16 @@ def no_sync(weights: Weights, scene: Scene, options: Mapping[str, float | str]) 
 
 
 def pinned(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
-    """Make copies pinned and asynchronous: the call only enqueues, nothing is staged, and nobody waits for the copy."""
-    graph, activities = scene.graph, scene.graph.recorded.activities
-    returns = _blocking_copies(scene) | (graph.kind == STAGING) | _waits_for_copies(scene)
+    """Make copies pinned and asynchronous: the call only enqueues, nothing is staged, and nobody waits for the copy.
+
+    With ``reach`` ``roof``, what is copied to the host is read a step later, and its memory kept: no wait follows, nor silence.
+    """
+    graph, activities, reach = scene.graph, scene.graph.recorded.activities, str(options.get("reach", ""))
+    read = _behind_copies(scene, (TO_HOST,)) & (reach == "roof")
+    waits = _of_calls(scene, RETURN, SYNCS)
+    waits[waits] = (read | _behind_copies(scene, (FIRST_COPY,)))[graph.ref[waits]]
+    weights.parts[UNKNOWN, graph.ref[(graph.kind == THREAD) & np.isin(graph.source, graph.call_ends[read])]] = 0
+    returns = _blocking_copies(scene) | (graph.kind == STAGING) | waits
     if not (returns.any() or activities.pageable.any()):
         raise NothingToChange("no copy blocks, and none is of pageable memory")
     remove(weights, returns)
@@ -231,15 +236,14 @@ def pinned(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -
     weights.host[own] = np.minimum(np.minimum(weights.host[own], usual), total)
     weights.device[own] = total - weights.host[own]
     weights.rest[own] = 0
-    rate = _pinned_rates(scene, str(options.get("reach", "")))
-    scale_activities(weights, graph, activities.pageable, rate)
+    scale_activities(weights, graph, activities.pageable, _pinned_rates(scene, reach))
 
 
 def _pinned_rates(scene: Scene, reach: str) -> Floats:
     """Return the factor on each pageable copy's time at the bandwidth of pinned copies in its direction.
 
-    Without such copies it is `t.GOOD_ROOF_RATIO` of the link's peak; all of it where ``reach`` is ``roof``, and what was
-    recorded where it is ``recorded``.
+    Without such copies it is `t.GOOD_ROOF_RATIO` of the link's peak; all of it where ``reach`` is ``roof``, and half of it,
+    as in a slot of the generation before, where it is ``slot``.
     """
     table = scene.known.table.with_columns(
         column(scene.graph.recorded.activities.pageable).cast(pl.Boolean).alias("pageable"),
@@ -252,7 +256,7 @@ def _pinned_rates(scene: Scene, reach: str) -> Floats:
         .agg((pl.col("bytes").sum() / pl.col("duration_ns").sum()).alias("rate"))
     )
     to_host = [code for code, name in enumerate(scene.known.labels) if name in ("memcpy HtoD", "memcpy DtoH")]
-    share = {"roof": 1.0, "recorded": 0.0}.get(reach, t.GOOD_ROOF_RATIO) * (scene.host_gbps or 0.0)
+    share = {"roof": 1.0, "slot": 0.5}.get(reach, t.GOOD_ROOF_RATIO) * (scene.host_gbps or 0.0)
     linked = pl.when(pl.col("label code").is_in(to_host)).then(pl.lit(share)).otherwise(0.0)
     pair = rates.filter("pageable").join(
         rates.filter(~pl.col("pageable")), on="label code", how="left", suffix=" pinned"

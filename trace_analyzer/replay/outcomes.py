@@ -43,10 +43,10 @@ BEST: Mapping[str, Mapping[str, str]] = {
 """Options of changes for the lower end of their interval."""
 WORST: Mapping[str, Mapping[str, str]] = {
     "no-sync": {"reach": "streams"},
-    "pinned": {"reach": "recorded"},
+    "pinned": {"reach": "slot"},
     "prefetch": {"reach": "always"},
 }
-"""Options of changes for its upper end: waits for other streams, copies as fast as now, workers that never rest."""
+"""Options of changes for its upper end: waits for other streams, copies in a slower slot, workers that never rest."""
 SPEEDUPS: Mapping[str, float] = {"1.11": 0.9, "1.33": 0.75, "2": 0.5, "4": 0.25, "inf": 0.0}
 """Speed-up factors and the remaining share of the time: 10, 25, 50, 75 and 100 % less."""
 
