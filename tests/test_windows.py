@@ -61,12 +61,14 @@ def test_less_than_half_beside_the_devices_work_changes_no_verdict() -> None:
     assert "9.98 of 15.0 ms traced" in report.summary()
 
 
-def test_what_is_left_out_elsewhere_is_told_beside_what_came_before() -> None:
+def test_what_is_left_out_elsewhere_is_told_beside_the_largest_part() -> None:
     left = LeftOut(60, 100, False, {"compute": 20}, 0, RecordedSpan((0, 100), (35, 95), "prepare"))
     before = "before the device's first work, most of it in prepare"
     assert _left_out_words(left, breaks_off=False) == f"35 ns of 100 ns {before}, and 25 ns elsewhere"
-    most = LeftOut(60, 100, False, {"compute": 10}, 0, RecordedSpan((0, 100), (47, 97), "prepare"))
-    assert _left_out_words(most, breaks_off=False) == f"47 ns of 100 ns {before}"
+    most = LeftOut(60, 100, False, {"compute": 10}, 0, RecordedSpan((0, 100), (58, 98), "prepare"))
+    assert _left_out_words(most, breaks_off=False) == f"58 ns of 100 ns {before}"
+    inside = LeftOut(60, 100, False, {"compute": 40}, 0, RecordedSpan((0, 100), (12, 92), "prepare"))
+    assert _left_out_words(inside, breaks_off=False) == "40 ns of 100 ns (compute-bound), and 20 ns elsewhere"
 
 
 def test_other_threads_tell_nothing_of_what_came_before() -> None:
@@ -172,7 +174,9 @@ def test_a_window_that_leaves_out_most_says_so_and_what_it_was() -> None:
     report = steps(100)
     assert window(report)[0] == "steady"
     assert report.verdict.regime == "compute-bound"
-    assert report.verdict.headline.endswith("The window leaves out 79 % of the trace: 99.8 ms of 140 ms (cold start).")
+    assert report.verdict.headline.endswith(
+        "The window leaves out 79 % of the trace: 99.8 ms of 140 ms (cold start), and 10.1 ms elsewhere."
+    )
     assert report.verdict.confidence != "high"
     assert any("79 % of the trace lies outside of the window" in why for why in report.verdict.confidence_why)
 

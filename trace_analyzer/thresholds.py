@@ -178,7 +178,7 @@ MATMUL_DOUBT_RATIO = 0.25
 """Below this share of kernel time, unknown shapes of matmuls and convolutions cannot change the verdict."""
 
 # Profiler overhead
-LEFT_OUT_REST_RATIO = 0.25
+LEFT_OUT_REST_RATIO = 0.05
 """Least share of the left-out time that is named in addition to its largest part."""
 RECORDING_QUANTILE = 0.25
 """Quantile of distances between consecutive events that comes closest to the recording time of an event."""

@@ -271,18 +271,17 @@ def _left_out_noun(left: LeftOut) -> str:
 
 def _left_out_words(left: LeftOut, breaks_off: bool) -> str:
     """Write what the window leaves out, and how much: ``cold start: 5.1 s of 5.9 s``."""
-    if left.is_outside and left.span is not None:
-        span = left.span
+    ns, what = left.inside_ns, ""
+    if left.is_outside and (span := left.span) is not None:
         first = span.before_ns >= span.after_ns
         ns, name = (span.before_ns, span.before) if first else (span.after_ns, span.after)
         side = "behind the last GPU event of the truncated file" if breaks_off and not first else _SIDES[first]
-        mostly = f", most of it {in_function(visible(name))}" if name else ""
-        rest = left.time_ns - ns
-        others = f", and {duration(rest)} elsewhere" if rest > t.LEFT_OUT_REST_RATIO * left.time_ns else ""
-        return f"{duration(ns)} of {duration(left.total_ns)} {side}{mostly}{others}"
-    judgement = judge(left.parts_ns, left.cold_gap_ns)
-    what = "" if judgement is None else phrase(judgement.cause) if judgement.cause else judgement.regime
-    return f"{duration(left.inside_ns)} of {duration(left.total_ns)}{what and f' ({what})'}"
+        what = f" {side}{f', most of it {in_function(visible(name))}' if name else ''}"
+    elif (judgement := judge(left.parts_ns, left.cold_gap_ns)) is not None:
+        what = f" ({phrase(judgement.cause) if judgement.cause else judgement.regime})"
+    rest = left.time_ns - ns
+    others = f", and {duration(rest)} elsewhere" if rest > t.LEFT_OUT_REST_RATIO * left.time_ns else ""
+    return f"{duration(ns)} of {duration(left.total_ns)}{what}{others}"
 
 
 _SIDES = {True: "before the device's first work", False: "after the device's last work"}
