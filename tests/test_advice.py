@@ -746,6 +746,15 @@ def graphs(each: int) -> list[object]:
     ]  # fmt: skip
 
 
+def small_replayed(name: str) -> list[object]:
+    """Build graphs of 90 small kernels of this name, back to back."""
+    return [
+        [call("cudaGraphLaunch", 1_000 * n, 10, correlation=n + 1),
+         *(kernel(name, 1_000 * n + 15 + 11 * k, 10, correlation=n + 1, grid=[8, 1, 1]) for k in range(90))]
+        for n in range(12)
+    ]  # fmt: skip
+
+
 def partly_graphs(single: int) -> list[object]:
     """Build 12 graphs of 5 kernels and so many single launches: 60 of 66 kernels are over nine tenths, of 67 not."""
     return [graphs(5), [launched("k0", 1_000 * n + 900, 1_000 * n + 905, 4, 100 + n) for n in range(single)]]
@@ -921,6 +930,7 @@ CASES: dict[str, tuple[list[object], list[object]]] = {
     "transport": (messages(4_000_000, 9_400, 2_000, 9_400), messages(4_000_000, 9_300, 2_000, 9_300)),
     "attention-kernel": (eager(attention(6)), eager(attention(6, keys=999))),
     "fusion": (memory_bound(7), apart(ADD)),
+    "fuse-replayed": (small_replayed(ADD), small_replayed("triton_poi_fused_add_0")),
     "channels-last": (apart("void nchwToNhwcKernel<__half, __half>(x)"), apart("void nchwAddKernel<__half, __half>(x)")),
     "fewer-bytes": (apart(WIDE), apart(WIDE.replace("<float>", "<c10::Half>"))),
     "skinny-matmuls": (replayed("void gemv2T_kernel_val<int, float>(x)"), replayed(GEMM)),

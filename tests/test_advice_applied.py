@@ -21,6 +21,7 @@ def pinned() -> list[object]:
 
 APPLIED: dict[str, list[object]] = {
     "cuda-graphs": test_advice.graphs(8),
+    "fuse-replayed": test_advice.small_replayed("triton_poi_fused_add_0"),
     "bigger-batch": BUSY,
     "fused-optimizer": test_advice.optimizer("aten::_fused_adamw_"),
     "set-to-none": [BUSY, annotation("Optimizer.zero_grad#SGD.zero_grad", 300, 2)],

@@ -384,7 +384,7 @@ def test_copies_of_pageable_memory_have_a_bound_without_any_kernel(memory: str, 
 def test_every_case_of_code_can_be_reached() -> None:
     """Cases that no rule names would be dead: each stands in the rules, the sources of waits or the programs."""
     named = "".join(inspect.getsource(importlib.import_module(f"trace_analyzer.advice.{name}")) for name in (
-        "overhead", "host_work", "kernels", "communication", "opportunity"))  # fmt: skip
+        "fusion", "overhead", "host_work", "kernels", "communication", "opportunity"))  # fmt: skip
     written = {case for fix in fixes().values() if fix.id != "synchronization" for case in fix.cases}
     programs = {"training", "inference", "serving", "object_detection", "attention", "convolution"}
     programs |= {f"{rule.name}{where}" for rule in code_rules("preparations") for where in ("", " in inference")}

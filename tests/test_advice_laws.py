@@ -40,6 +40,7 @@ REACHES: Mapping[str, tuple[str, ...]] = {
     "cpu-operators": ("cpu-operator",),
     "dependencies": ("device-wait",),
     "fusion": ("memory", "latency"),
+    "fuse-replayed": ("memory", "latency", "device-gap"),
     # A wait of the device for the CPU may hide them.
     **{name: (name, "synchronization") for name in ("garbage-collection", "data-loading", "host-wait")},
     "graph-capture": HOST_CAUSES,

@@ -72,7 +72,7 @@ def _is_cold(context: AdviceContext) -> bool:
     return context.verdict.cause == "cold-start" or not _once(context).is_empty()
 
 
-def _replayed_ratio(activities: pl.DataFrame) -> float:
+def replayed_ratio(activities: pl.DataFrame) -> float:
     """Return the share of activities that graph launches enqueued."""
     launched = activities.drop_nulls("launch_id")
     return launched.filter(pl.col("activity_count") > 1).height / launched.height if launched.height else 0.0
@@ -94,7 +94,7 @@ def cuda_graphs(context: AdviceContext) -> Opportunity | None:
         return None
     if not (others.get_column("kind") == "kernel").any():
         return None
-    if _replayed_ratio(others) > thresholds.REPLAYED_RATIO:
+    if replayed_ratio(others) > thresholds.REPLAYED_RATIO:
         return None
     if is_in_pieces(context) and total(_after_waits(context), length_ns()):
         return None

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 
 from trace_analyzer import plugins
-from trace_analyzer.advice import communication, host_work, kernels, optimizer, overhead
+from trace_analyzer.advice import communication, fusion, host_work, kernels, optimizer, overhead
 from trace_analyzer.advice.opportunity import Opportunity
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.catalog.fixes import fixes
@@ -31,8 +31,9 @@ RULE_OF_FIX: Mapping[str, Rule] = {
     "python-work": host_work.python_work,
     "labels-at-once": host_work.labels_at_once,
     "record-stacks": host_work.record_stacks,
-    "attention-kernel": kernels.attention_kernel,
-    "fusion": kernels.fusion,
+    "attention-kernel": fusion.attention_kernel,
+    "fusion": fusion.fusion,
+    "fuse-replayed": fusion.fuse_replayed,
     "channels-last": kernels.channels_last,
     "fewer-bytes": kernels.fewer_bytes,
     "casts": communication.casts,
