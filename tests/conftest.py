@@ -13,7 +13,7 @@ import pytest
 if "PYTEST_XDIST_WORKER" in os.environ:  # each core has a worker
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
-from trace_analyzer import pipeline, report
+from trace_analyzer import report
 
 pytest_plugins = ["tiers"]
 
@@ -32,8 +32,10 @@ def corpus_rows() -> list[dict[str, str]]:
 
 @cache
 def sample_report(name: str) -> report.Report:
-    """Return the report on a file of `sample_traces/`, made once per process."""
-    return pipeline.analyze(SAMPLES / name)
+    """Return the report on a file of `sample_traces/`, each part made once per process."""
+    from lazy_report import report_on  # not earlier: pytest loads the plug-in that it imports
+
+    return report_on(SAMPLES / name)
 
 
 @pytest.fixture(scope="session")
