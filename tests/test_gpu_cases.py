@@ -118,3 +118,20 @@ def test_pinned_copies_take_what_the_link_does(name: str, then: str) -> None:
     predicted, came = ta.whatif(path_of(name), pinned=True).predicted, CASES[then]["mean_ms"] * 1e6
     assert predicted is not None
     assert predicted.low_ns <= came <= predicted.high_ns <= 2.5 * came
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "code"),
+    [
+        ("nonzero_each", "synchronization", "torch.where"),
+        ("item_each", "synchronization", ".detach()"),
+        ("mlp_adam_eager", "cuda-graphs", "reduce-overhead"),
+        ("gc_collect", "record-stacks", "with_stack=True"),
+        ("copies_d2h_pageable", "pinned-memory", "non_blocking=True"),
+        ("graph_capture_inside", "graph-capture", "g.replay()"),
+    ],
+)
+def test_what_is_wrong_is_named_first(name: str, first: str, code: str) -> None:
+    item = ta.analyze(path_of(name)).advice[0]
+    assert item.id == first
+    assert code in item.code
