@@ -460,12 +460,16 @@ def test_a_launch_that_waited_for_room_counts_from_the_end_of_its_call() -> None
 # Room in a queue
 
 
-def full_queue(*, waits: int, depth: int = 500, length: float = 100, freed: float = 5) -> tuple[list[Work], list[Made]]:
-    """Build launches of 5 us to a depth, then ``waits`` of ``length`` that return ``freed`` after a kernel starts."""
+def full_queue(
+    *, waits: int, depth: int = 500, length: float = 100, freed: float = 5, uneven: float = 0
+) -> tuple[list[Work], list[Made]]:
+    """Build launches of 5 us to a depth, then ``waits`` of ``length`` that return ``freed`` after a kernel starts, or up to nine
+    times ``uneven`` later.
+    """
     made = [Made(10 * n, 10 * n + 5) for n in range(depth)]
     work, begin = [], 10.0 * depth + 10
     for n in range(waits):
-        made.append(Made(begin + 200 * n, begin + 200 * n + length))
+        made.append(Made(begin + 200 * n, begin + 200 * n + length + uneven * (n % 10)))
     for n in range(depth + waits):
         start = begin + length - freed + 200 * n
         work.append(Work(start, start + 190, call=n))
@@ -490,7 +494,9 @@ def blocked(work: list[Work], made: list[Made]) -> int:
         pytest.param({"waits": 10, "length": 10}, 0, id="ten, twice"), pytest.param({"waits": 10, "length": 50.1}, 10, id="ten long"),
         pytest.param({"waits": 10, "freed": 80}, 10, id="ten alike, freed long before"), pytest.param({"waits": 9, "freed": 80}, 0, id="nine alike, freed long before"),
         # What the quickest tenth takes is multiplied: 500 of 5,000.
-        pytest.param({"waits": 4_490}, 4_490, id="most"), pytest.param({"waits": 4_520}, 0, id="over nine tenths"),
+        pytest.param({"waits": 4_490}, 4_490, id="most"), pytest.param({"waits": 4_520, "uneven": 10}, 0, id="over nine tenths, unlike"),
+        # Where all wait alike, 80 % return within 50 us, a quarter of the 200 us between starts.
+        pytest.param({"waits": 4_520}, 4_520, id="all"), pytest.param({"waits": 4_520, "uneven": 6}, 4_520, id="all, nearly alike"),
     ],
 )  # fmt: skip
 def test_a_call_that_is_long_where_much_is_queued_waited_for_room(options: dict[str, Any], count: int) -> None:

@@ -411,11 +411,15 @@ def queue_room(recorded: Recording, orders: Orders) -> Room:
     first[activities.call[linked[::-1]]] = linked[::-1]
     rows = rows[first[rows] >= 0]
     taken = calls.end[rows] - calls.start[rows]
-    slow = rows[taken > SAME_ROOM_TIMES * typical[rows]]
-    long_ = np.zeros(calls.start.size, dtype=bool)
+    longer, long_ = np.zeros((2, calls.start.size), dtype=bool)
+    longer[rows] = taken > SAME_ROOM_TIMES * typical[rows]
     long_[rows] = (taken > BLOCKED_TIMES * typical[rows]) & (taken > BLOCKED_NS)
+    slow = rows[longer[rows] | (taken > SAME_ROOM_TIMES * IDLE_CALL_NS)]
     suspects, launched = (_by_track(part, activities.track[first[part]], len(orders)) for part in (slow, rows))
-    parts = [_blocked(recorded, order, (suspects[track], long_), launched[track]) for track, order in enumerate(orders)]
+    parts = [
+        _blocked(recorded, order, (suspects[track], longer, long_), launched[track])
+        for track, order in enumerate(orders)
+    ]
     call = np.concatenate([none, *(part[0] for part in parts)])
     activity = np.concatenate([none, *(part[1] for part in parts)])
     hidden = np.concatenate([np.zeros(0, dtype=bool), *(part[2] for part in parts)])
@@ -431,7 +435,8 @@ def queue_room(recorded: Recording, orders: Orders) -> Room:
     unseen &= (activities.call[begun] < 0) | (unseen.sum() >= SAME_ROOM_CALLS)
     more = np.full(int(unseen.sum()), -1, dtype=np.int64)
     call = np.append(call, rows[unseen])
-    return Room(call, np.append(activity, more), np.append(lag, more), typical[call], np.append(hidden, more > 0))
+    base = np.where(longer[call], typical[call], np.minimum(typical[call], IDLE_CALL_NS))
+    return Room(call, np.append(activity, more), np.append(lag, more), base, np.append(hidden, more > 0))
 
 
 def _by_track(rows: Ints, tracks: Ints, count: int) -> list[Ints]:
@@ -441,12 +446,28 @@ def _by_track(rows: Ints, tracks: Ints, count: int) -> list[Ints]:
     return np.split(rows[order], bounds)
 
 
+def _at_one_depth(between: Ints) -> Flags:
+    """Return which calls return at the most frequent queue depth."""
+    values, counts = np.unique(between, return_counts=True)
+    alike: Flags = np.abs(between - values[counts.argmax()]) <= SAME_ROOM if values.size else between > 0
+    return alike
+
+
+def _is_together(lag: Ints, started: Ints) -> bool:
+    """Return whether calls return at one ``lag`` after starts, as where all wait alike and none is longer than the others.
+
+    80 % of the lags then lie within a quarter of the usual time between starts.
+    """
+    low, high = (np.partition(lag, at)[at] for at in (lag.size // 10, 9 * lag.size // 10))
+    return bool(4 * (high - low) <= median(np.diff(started)))
+
+
 def _blocked(
-    recorded: Recording, launched: tuple[Ints, Ints], suspects: tuple[Ints, Flags], rows: Ints
+    recorded: Recording, launched: tuple[Ints, Ints], suspects: tuple[Ints, Flags, Flags], rows: Ints
 ) -> tuple[Ints, Ints, Flags]:
     """Return calls of one stream and the activities whose start made room: waiting calls first, then all others."""
     calls, activities = recorded.calls, recorded.activities
-    (members, launch_starts), (slow, long_) = launched, suspects
+    (members, launch_starts), (slow, longer, long_) = launched, suspects
     order = np.argsort(activities.start[members], kind="stable")
     started = activities.start[members][order]
     place = np.searchsorted(launch_starts, calls.start[slow], "left")
@@ -457,11 +478,13 @@ def _blocked(
     if order.size:
         fits &= activities.start[members[source]] > calls.start[slow]
     if fits.any():
-        between = place[fits] - source[fits]
-        values, counts = np.unique(between, return_counts=True)
-        alike = np.abs(between - values[counts.argmax()]) <= SAME_ROOM
-        soon = calls.end[slow[fits]] - activities.start[members[source[fits]]] <= FREED_NS
-        fits[fits] = (long_[slow[fits]] & soon) | (alike & (alike.sum() >= SAME_ROOM_CALLS))
+        between, own = place[fits] - source[fits], longer[slow[fits]]
+        lag = calls.end[slow[fits]] - activities.start[members[source[fits]]]
+        alike = _at_one_depth(between)
+        if not _is_together(lag[alike], started):
+            alike = own.copy()
+            alike[own] = _at_one_depth(between[own])
+        fits[fits] = (long_[slow[fits]] & (lag <= FREED_NS)) | (alike & (alike.sum() >= SAME_ROOM_CALLS))
     call, activity = slow[fits], members[source[fits]] if order.size else slow[fits]
     if not call.size:
         return call, activity, np.zeros(0, dtype=bool)
