@@ -418,7 +418,7 @@ def test_a_recorded_cpu_is_an_upper_bound_of_the_cpu(operator_ns: int) -> None:
 @pytest.mark.parametrize(
     ("name", "launches", "saves_us"), [("aten::item", False, 40), ("aten::nonzero", True, 6), ("mine", False, 25)]
 )
-def test_an_operator_that_only_waits_goes_with_its_wait(name: str, launches: bool, saves_us: int) -> None:
+def test_at_best_an_operator_that_only_waits_goes_with_its_wait(name: str, launches: bool, saves_us: int) -> None:
     """It takes 40 us, the one within 25, the wait 6: one that also launches stays, and so does a scope of the program."""
     rows = []
     for number in range(8):
@@ -434,8 +434,8 @@ def test_an_operator_that_only_waits_goes_with_its_wait(name: str, launches: boo
         rows += [launched("k", at + 500, at + 506, 5, 9 * number + 4)]
     replay = Replay.of(analysed(rows), 0)
     predicted = replay.predict((Change("no-sync"),))
-    assert replay.identity.step_ns - predicted.step_ns == pytest.approx(1_000 * saves_us, abs=1_100)
-    assert replay.identity.step_ns - predicted.high_ns <= 6_100, "its result may be read"
+    assert replay.identity.step_ns - predicted.low_ns == pytest.approx(1_000 * saves_us, abs=2_000)
+    assert 6_000 <= replay.identity.step_ns - predicted.step_ns <= 10_100, "its result may be read later"
 
 
 def test_where_the_path_is_inferred_the_error_is_that_of_a_round_trip() -> None:

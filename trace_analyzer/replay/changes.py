@@ -182,14 +182,13 @@ def _behind_copies(scene: Scene, kinds: tuple[int, ...]) -> Flags:
 
 
 def no_sync(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
-    """Remove synchronizing calls, with operators that only wait, and let blocking copies only be enqueued; waits for work that
-    the trace lacks stay.
+    """Remove synchronizing calls, and let blocking copies only be enqueued; waits for work that the trace lacks stay.
 
-    With the option ``reach``, waits for collectives and copies on streams of their own stay: nothing else may keep later
-    work from starting before their results are there; so do operators, whose results are read.
+    With ``reach`` ``streams``, waits for collectives and copies on streams of their own stay: nothing else may keep later
+    work from starting before their results are there. With ``operators``, operators that only wait go, as nobody needs the result.
     """
     returns = (_of_calls(scene, RETURN, SYNCS) | _blocking_copies(scene)) & (weights.rest <= t.UNRECORDED_NS)
-    if "reach" in options:
+    if options.get("reach") == "streams":
         activities, collective = scene.graph.recorded.activities, scene.collective
         with_kernels = activities.track[is_any(activities.kind, (KERNEL, GRAPH_KERNEL)) & ~collective]
         own = collective | ~np.isin(activities.track, with_kernels)
@@ -199,7 +198,7 @@ def no_sync(weights: Weights, scene: Scene, options: Mapping[str, float | str]) 
         raise NothingToChange("no call waits for the device")
     remove(weights, returns)
     weights.host[calls] = 0
-    if "reach" not in options:
+    if options.get("reach") == "operators":
         waits = np.zeros(scene.graph.recorded.calls.start.size, dtype=bool)
         waits[scene.graph.ref[returns | calls]] = True
         spare_waiting_operators(weights, scene, waits)
