@@ -18,8 +18,7 @@ from trace_analyzer.catalog.fixes import Fix, fixes
 from trace_analyzer.cli import main
 from trace_analyzer.cli.whatif import whatif
 from trace_analyzer.errors import UsageError
-from trace_analyzer.explain import agent, items, lookups
-from trace_analyzer.explain.explanation import Explanation, label_of
+from trace_analyzer.explain import Explanation, agent, items, label_of, lookups
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render.documents import document_of, text
 from trace_analyzer.report import Report

@@ -17,7 +17,7 @@ from trace_analyzer.compare.comparison import Bar, Comparison, Line, bar_label
 from trace_analyzer.compare.decomposition import LINE_KEY, compare, parts_of_lines
 from trace_analyzer.compare.gates import Gate, held, refusal
 from trace_analyzer.compare.phrasing import line_name
-from trace_analyzer.explain.explanation import value_of
+from trace_analyzer.explain import value_of
 from trace_analyzer.render.declared import laid_column
 from trace_analyzer.render.html.cells import listing
 from trace_analyzer.render.phrasing import evidence_label

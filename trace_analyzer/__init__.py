@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from trace_analyzer.compare.decomposition import compare
     from trace_analyzer.compare.scaling import Scaling, scaling
     from trace_analyzer.errors import InputError, InputTooLarge, NotATrace, TraceAnalyzerError, UsageError
-    from trace_analyzer.explain.explanation import Explanation
+    from trace_analyzer.explain import Explanation
     from trace_analyzer.ingest import Progress
     from trace_analyzer.ranks.job import JobReport, analyze_ranks
     from trace_analyzer.registry import json_schema
@@ -51,7 +51,7 @@ _HOMES = {
         ("InputError", "InputTooLarge", "NotATrace", "TraceAnalyzerError", "UsageError"), "trace_analyzer.errors"
     ),
     "Comparison": "trace_analyzer.compare.comparison",
-    "Explanation": "trace_analyzer.explain.explanation",
+    "Explanation": "trace_analyzer.explain",
     "Report": "trace_analyzer.report",
     "json_schema": "trace_analyzer.registry",
     "Scaling": "trace_analyzer.compare.scaling",

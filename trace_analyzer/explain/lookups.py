@@ -9,8 +9,7 @@ from trace_analyzer import allocator, catalog, errors, units
 from trace_analyzer.allocator.attribution import MEANINGS
 from trace_analyzer.catalog.event_names import in_function
 from trace_analyzer.catalog.fixes import fixes
-from trace_analyzer.explain import items
-from trace_analyzer.explain.explanation import Explanation
+from trace_analyzer.explain import Explanation, items
 from trace_analyzer.render import phrasing, row_phrases
 from trace_analyzer.report import Advice, Report, Value, Verdict
 from trace_analyzer.vocabulary import PART_OPTION, PARTS, label

@@ -35,7 +35,7 @@ from trace_analyzer.units import counted, shorten, visible
 DOCUMENTS = {
     "Calibration": "trace_analyzer.documents.whatif:calibration_document",
     "Comparison": "trace_analyzer.documents.comparison:document",
-    "Explanation": "trace_analyzer.explain.explanation:document",
+    "Explanation": "trace_analyzer.explain:document",
     "JobReport": "trace_analyzer.documents.ranks:document",
     "Loop": "trace_analyzer.documents.comparison:loop_document",
     "Memory": "trace_analyzer.documents.memory:document",
