@@ -1,4 +1,4 @@
-"""Define the rules for kernels that one kernel could replace."""
+"""Define the rules for kernels that one kernel could replace: of attention, of chains, of optimizers."""
 
 from dataclasses import replace
 
@@ -7,20 +7,27 @@ import polars as pl
 from trace_analyzer import thresholds
 from trace_analyzer.advice.opportunity import (
     Opportunity,
+    combined,
+    held,
+    idle_opportunity,
     in_a_step,
     kernel_opportunity,
+    launched_within,
     length_ns,
     outside,
     run_opportunity,
     steps_of,
     total,
+    where_called,
     worth_ns,
 )
-from trace_analyzer.advice.overhead import replayed_ratio
-from trace_analyzer.advice.window_context import AdviceContext
+from trace_analyzer.advice.overhead import LAUNCHING, idle_before, replayed_ratio
+from trace_analyzer.advice.window_context import COMPILED, AdviceContext
+from trace_analyzer.catalog.event_names import LAYOUT_ASKED, OPTIMIZER_STEP
+from trace_analyzer.catalog.fixes import FUSED
 from trace_analyzer.frames.intervals import union
 from trace_analyzer.frames.lookups import map_unique
-from trace_analyzer.units import size
+from trace_analyzer.units import counted, size
 
 
 def attention_kernel(context: AdviceContext) -> Opportunity | None:
@@ -80,39 +87,88 @@ def fuse_replayed(context: AdviceContext) -> Opportunity | None:
         or replayed_ratio(context.within.activities) <= thresholds.REPLAYED_RATIO
     ):
         return None
-    rows = _followers(context, union(context.within.fusions.filter(pl.col("kind") != "chain"), ["device"]), small=True)
+    products = pl.col("group").is_in(["matmul", "attention", "convolution", "communication"])
+    kinds = (pl.col("kind") == "kernel") & pl.col("bound").is_in(["memory", "latency"]) & ~products
+    others = union(context.within.fusions.filter(pl.col("kind") != "chain"), ["device"])
+    fusible, beside = _fusible(context, others, kinds), (pl.col("fusible").shift(n).over("stream") for n in (1, -1))
+    rows = fusible.filter("fusible", pl.any_horizontal(*beside))
     gaps = context.within.gaps.join(rows, on="activity_id", how="semi").get_column("gap_id")
     between = context.idle.filter(pl.col("cause") == "device-gap", pl.col("gap_id").is_in(gaps.implode()))
     opportunity = kernel_opportunity(
         context,
         rows,
         pl.col("duration_ns"),
-        "time of all such kernels but the first of each chain, and the gaps before them",
-        f"{in_a_step(context, rows.height, 'small kernel follows', 'small kernels follow')} another one on the same stream, and a graph"
-        " starts each",
+        "time of all such kernels, and the gaps before them: a compiler may fold each of them into another",
+        f"{in_a_step(context, rows.height, 'small kernel stands', 'small kernels stand')} beside another one on the same stream, and a"
+        " graph starts each",
     )
     return opportunity and replace(opportunity, saves_ns=opportunity.saves_ns + total(between, length_ns()))
 
 
-def _followers(context: AdviceContext, others: pl.DataFrame, *, small: bool = False) -> pl.DataFrame:
-    """Return the memory-bound kernels after the first of each run, except those that other fixes replace.
+def _followers(context: AdviceContext, others: pl.DataFrame) -> pl.DataFrame:
+    """Return the memory-bound kernels after the first of each run, except calls that equal the one before."""
+    kinds = pl.col("group").is_in(["pointwise", "normalization"]) & (pl.col("bound") == "memory")
+    again = pl.all_horizontal(pl.col(c) == pl.col(c).shift(1).over("stream") for c in ("operator", "moved_bytes"))
+    follows = pl.col("fusible") & pl.col("fusible").shift(1).over("stream")
+    return _fusible(context, others, kinds).filter(follows, ~again.fill_null(False))
 
-    These are pointwise and normalization kernels, or all ``small`` ones, too, that neither multiply matrices nor attend.
-    Kernels that are none of PyTorch's own (a compiler fused them, or a library wrote them, and no compiler fuses these),
-    that a library launches, or a call that equals the one before are none.
+
+def _fusible(context: AdviceContext, others: pl.DataFrame, kinds: pl.Expr) -> pl.DataFrame:
+    """Return the activities by stream and time, with ``fusible``: those of these ``kinds`` that a compiler fuses.
+
+    Other fixes replace those within ``others``. Kernels that are none of PyTorch's own (a compiler fused them, or a library
+    wrote them, and no compiler fuses these), or that a library launches, are not fusible.
     """
     name, operator = pl.col("name"), pl.col("operator")
     written = name.str.contains(_WRITTEN) | operator.str.contains(_WRITTEN).fill_null(False)
     written |= ~pl.coalesce(operator.str.starts_with("aten::"), name.str.contains(_OF_TORCH))
     is_written = map_unique(context.within.activities.select("name", "operator"), written.alias("is_written"))
-    kinds = (pl.col("group").is_in(["pointwise", "normalization"])) & (pl.col("bound") == "memory")
-    if small:
-        products = pl.col("group").is_in(["matmul", "attention", "convolution", "communication"])
-        kinds = (pl.col("kind") == "kernel") & pl.col("bound").is_in(["memory", "latency"]) & ~products
-    fusible = (kinds & ~pl.col("is_written")).fill_null(False)
-    again = pl.all_horizontal(pl.col(c) == pl.col(c).shift(1).over("stream") for c in ("operator", "moved_bytes"))
     return (
         outside(context.within.activities.with_columns(is_written), others)
         .sort("stream", "start_ns")
-        .filter(fusible, fusible.shift(1).over("stream"), ~again.fill_null(False))
+        .with_columns((kinds & ~pl.col("is_written")).fill_null(False).alias("fusible"))
     )
+
+
+def fused_optimizer(context: AdviceContext) -> Opportunity | None:
+    """Propose a fused optimizer: idle time before its launches, and its passes over memory; none takes sparse gradients."""
+    asked = context.host.those(pl.col("name").str.contains(LAYOUT_ASKED), "thread_id", "start_ns")
+    asked = asked.rename({"thread_id": "launch_thread", "start_ns": "launch_ns"})
+    if launched_within(context, asked, rf"^Optimizer\.step#{context.optimizer}")[1]:
+        return None
+    runs = context.within.fusions.filter(pl.col("kind") == "optimizer")
+    is_foreach = (runs.get_column("tensors") == "foreach").any()
+    if is_foreach and context.optimizer not in FUSED:
+        return None
+    how = "the optimizer's time minus that of its longest operator: a fused kernel makes one pass"
+    passes = run_opportunity(context, runs, how, "the optimizer reads and writes parameters and state several times")
+    both = (_optimizer_launches(context, is_foreach=is_foreach), passes)
+    return combined(known) if (known := [one for one in both if one is not None]) else None
+
+
+def _optimizer_launches(context: AdviceContext, *, is_foreach: bool) -> Opportunity | None:
+    """Return the saving of idle time before kernels of an optimizer that launches several per parameter, or per list of them."""
+    members, updates = launched_within(context, context.within.activities, OPTIMIZER_STEP)
+    compiled, _ = launched_within(context, members, COMPILED)
+    members = members.join(compiled.select("activity_id"), on="activity_id", how="anti", maintain_order="left")
+    launches = members.get_column("launch_id").n_unique() / updates if updates else 0
+    several = pl.coalesce("operator", "name").str.contains(r"(?i)_foreach|_fused|multi_tensor|fused")
+    in_lists = 2 * where_called(members, several).height > members.height
+    if not is_foreach and (launches < thresholds.OPTIMIZER_LAUNCHES or in_lists):
+        return None
+    most = "each for a list of tensors" if is_foreach else "most of them for one tensor each"
+    why = f"the optimizer makes {counted(launches, 'launch', 'launches')} per update, {most}"
+    return idle_opportunity(
+        context, idle_before(context, members), LAUNCHING, why, ", that ends with the optimizer's kernels"
+    )
+
+
+def set_to_none(context: AdviceContext) -> Opportunity | None:
+    """Propose set_to_none: idle time and device time of zeroing gradients."""
+    members, calls = launched_within(context, context.within.activities, r"^Optimizer\.zero_grad#")
+    if not calls:
+        return None
+    why = f"zero_grad() makes {counted(members.height / calls, 'launch', 'launches')} to write zeros that the next backward pass adds to"
+    extra = ", that ends with the kernels of zero_grad() + the time in which they hold the device"
+    kernels = held(context, members, members.get_column("bound").unique().to_list())
+    return idle_opportunity(context, idle_before(context, members), LAUNCHING, why, extra, kernels)

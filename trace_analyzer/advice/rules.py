@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 
 from trace_analyzer import plugins
-from trace_analyzer.advice import communication, fusion, host_work, kernels, optimizer, overhead
+from trace_analyzer.advice import communication, fusion, host_work, kernels, overhead
 from trace_analyzer.advice.opportunity import Opportunity
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.catalog.fixes import fixes
@@ -14,8 +14,8 @@ Rule = Callable[[AdviceContext], Opportunity | None]
 RULE_OF_FIX: Mapping[str, Rule] = {
     "cuda-graphs": overhead.cuda_graphs,
     "bigger-batch": overhead.bigger_batch,
-    "fused-optimizer": optimizer.fused_optimizer,
-    "set-to-none": optimizer.set_to_none,
+    "fused-optimizer": fusion.fused_optimizer,
+    "set-to-none": fusion.set_to_none,
     "garbage-collection": overhead.garbage_collection,
     "synchronization": overhead.synchronization,
     "data-loading": overhead.data_loading,
