@@ -103,14 +103,15 @@ def check_saving(item: Advice, report: Report) -> None:
 def order_holds(report: Report) -> None:
     """Check docs/advice.md's order: what an item is ranked by falls, and the exceptions come behind.
 
-    Stacks may come first, and what others need comes right before these.
+    Stacks may come first, and what others need comes right before these, if it gains by itself.
     """
     needed = {"pinned-memory": ("copies",), "synchronization": ("cuda-graphs",)}
     after = [*(item.id for item in report.advice), ""][1:]
     items = [
         item
         for item, following in zip(report.advice, after, strict=True)
-        if item.id != "record-stacks" and following not in needed.get(item.id, ())
+        if item.id != "record-stacks"
+        and (following not in needed.get(item.id, ()) or (item.predicted is not None and saves_nothing(item.predicted)))
     ]
     ranks = [
         (

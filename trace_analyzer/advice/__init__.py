@@ -74,8 +74,7 @@ def opportunities(
         )
         >= max(1, _least_ns(fix, advice_context))
     ]
-    kept = {name for fix, opportunity in worthy for name in (fix.id, *opportunity.after)}
-    once = _once_each([pair for pair in asked if pair[0].id in kept], advice_context)
+    once = _once_each(worthy, advice_context)
     return tuple((fix, _within_floor(fix, opportunity, fix_estimates, advice_context)) for fix, opportunity in once)
 
 
@@ -251,25 +250,29 @@ def ranked_ratio(item: Advice) -> float:
 
 
 def _ranked(items: Sequence[tuple[Fix, Opportunity, Advice]]) -> tuple[Advice, ...]:
-    """Sort by `ranked_ratio`, the largest first; what others come ``after`` stands right before them.
+    """Sort by `ranked_ratio`, the largest first; what others come ``after`` stands right before them, if it gains by itself.
 
     Behind come, in this order: what is for another regime and nothing shows to help; last resorts; what the replay says
     gains nothing.
     """
+
+    def gains_nothing(item: Advice) -> bool:
+        return item.predicted is not None and saves_nothing(item.predicted)
 
     def place(triple: tuple[Fix, Opportunity, Advice]) -> tuple[bool, bool, bool, bool, float]:
         fix, opportunity, item = triple
         shown_to_help = item.predicted is not None and item.predicted.is_known
         return (
             not opportunity.is_first,
-            item.predicted is not None and saves_nothing(item.predicted),
+            gains_nothing(item),
             fix.last_resort,
             not (shown_to_help or item.is_of_limit),
             -ranked_ratio(item),
         )
 
     by_place = sorted(items, key=place)
-    needed = [[*(other for other in by_place if other[0].id in one[1].after), one] for one in by_place]
+    gaining = [one for one in by_place if not gains_nothing(one[2])]
+    needed = [[*(other for other in gaining if other[0].id in one[1].after), one] for one in by_place]
     return tuple({item.id or item.title: item for group in needed for _, _, item in group}.values())
 
 
