@@ -114,6 +114,26 @@ def test_what_autocast_leaves_in_fp32_moves_no_fewer_bytes_in_training(trains: b
     assert saved(report)["fewer-bytes"] == (12 if trains else 24) * 50_000
 
 
+@pytest.mark.parametrize("within", [False, True])
+def test_what_an_optimizer_launches_moves_no_fewer_bytes(within: bool) -> None:
+    """Passes of 100 us are launched within a step of the optimizer, or right behind it; 10 of 12 steps are steady."""
+    work = [
+        [annotation("Optimizer.step#SGD.step", 40 * n, 18 if within else 2), op("aten::add", 40 * n + 5, 12),
+         launched(WIDE, 40 * n + 7, 1_000 + 100 * n, 100, n + 1, grid=[500, 1, 1])]
+        for n in range(12)
+    ]  # fmt: skip
+    assert saved(analysed(work)).get("fewer-bytes") == (None if within else 10 * 50_000)
+
+
+def test_products_in_tf32_are_computed_in_16_bits() -> None:
+    """Arithmetic limits 12 convolutions in TF32; without shapes half of their time may go, as for a peak twice as high."""
+    name = "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x128x16"
+    item = {item.id: item for item in analysed(in_a_row(name)).advice}["fewer-bytes"]
+    assert item.title == "Compute in 16 bits: bf16 instead of fp32"
+    assert "12 convolutions ran in TF32" in item.why
+    assert "fewer-bytes" not in {item.id for item in analysed(in_a_row(FP32)).advice}, "TF32 comes first"
+
+
 @pytest.mark.parametrize(
     ("group", "name", "also", "code"),
     [

@@ -496,6 +496,28 @@ def test_sixteen_bits_halve_what_is_converted(operator: str, name: str, trains: 
     assert after.device[runs] == pytest.approx(factor * before.device[runs])
 
 
+@pytest.mark.sampled
+def test_sixteen_bits_halve_products_in_tf32_and_leave_what_optimizers_launch() -> None:
+    shapes = {"Input Dims": [[4096, 4096]] * 2, "Input type": ["float"] * 2}
+    rows = [
+        [annotation(f"ProfilerStep#{n}", 2_000 * n, 2_000),
+         op_row("aten::mm", 2_000 * n + 10, 30, **shapes),
+         launched("sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize128x128x16", 2_000 * n + 12, 2_000 * n + 20, 900, 10 * n + 1, grid=[500, 1, 1]),
+         op_row("aten::mul", 2_000 * n + 50, 30, **shapes),
+         launched(POINTWISE, 2_000 * n + 52, 2_000 * n + 920, 100, 10 * n + 2, grid=[500, 1, 1]),
+         annotation("Optimizer.step#SGD.step", 2_000 * n + 90, 50),
+         op_row("aten::add_", 2_000 * n + 100, 30, **shapes),
+         launched(POINTWISE, 2_000 * n + 102, 2_000 * n + 1_100, 500, 10 * n + 3, grid=[500, 1, 1])]
+        for n in range(10)
+    ]  # fmt: skip
+    replay = Replay.of(analysed(rows), 0)
+    before, after = weighed(replay, Change("bf16"))
+    for operator, factor in (("aten::mm", 0.5), ("aten::mul", 0.5), ("aten::add_", 1.0)):
+        runs = of_activities(replay, EXECUTION, having(replay, "operator", operator))
+        assert runs.any()
+        assert after.device[runs] == pytest.approx(factor * before.device[runs]), operator
+
+
 def test_a_bigger_batch_grows_work_by_waves_loading_and_copies_in_proportion_and_no_update() -> None:
     replay = program()
     prefetched = replay.weights((Change("prefetch", {"workers": 4.0}),))

@@ -14,6 +14,7 @@ from trace_analyzer.advice.opportunity import (
     in_a_step,
     kernel_opportunity,
     kernel_word,
+    launched_within,
     outside,
     profiled,
     steps_of,
@@ -23,6 +24,8 @@ from trace_analyzer.advice.opportunity import (
 )
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analyses.kernel_bounds import FACTORS
+from trace_analyzer.analyses.tensor_cores import in_tf32
+from trace_analyzer.catalog.event_names import OPTIMIZER_STEP
 from trace_analyzer.frames.intervals import union
 from trace_analyzer.frames.lookups import as_strings, factorize, lookup
 from trace_analyzer.replay.kernel_changes import IN_FP32
@@ -139,12 +142,15 @@ _TORCH_DTYPES = {"tf32": "bfloat16", "bf16": "bfloat16", "fp16": "float16"}
 def fewer_bytes(context: AdviceContext) -> Opportunity | None:
     """Propose 16-bit types for FP32 pointwise and normalization kernels that memory bandwidth limits.
 
-    The change of type also concerns matmuls in FP32, so those that TF32 would speed up are counted here too.
+    The change of type also concerns matmuls and convolutions in TF32, and those in FP32 that TF32 would speed up. Where
+    arithmetic limits, those in TF32 are the reason for it.
     """
     dtype = next((d for d in ("bf16", "fp16") if context.model and context.model.peak_flops(d)), None)
     if dtype is None or runs_in_16_bits(context):
         return None
-    passes = context.within.activities.filter(
+    updates, _ = launched_within(context, context.within.activities, OPTIMIZER_STEP)
+    own = context.within.activities.join(updates, on="activity_id", how="anti", maintain_order="left")
+    passes = own.filter(
         (pl.col("bound") == "memory")
         & pl.col("group").is_in(["pointwise", "normalization"])
         & ~pl.col("bucket").is_in(["optimizer", "loss"])
@@ -153,42 +159,60 @@ def fewer_bytes(context: AdviceContext) -> Opportunity | None:
         passes = where_called(passes, ~pl.col("operator").str.contains(IN_FP32).fill_null(False))
     name = pl.col("name")
     wide = where_called(passes, name.str.contains(r"\bfloat\b") & ~name.str.contains(r"(?i)half|bfloat16|double"))
-    if wide.is_empty():
+    narrowed = _of_regimes(context, own.filter(in_tf32(own)))
+    by_memory = "memory-bandwidth-bound" in context.regimes
+    if (wide if by_memory else narrowed).is_empty():
         return None
-    products = _products_in_16_bits(context, dtype)
-    each, names = products.height / steps_of(context.steps, wide.height), _products(products)
-    ran = f", and {counted(each, names.removesuffix('s'), names)} ran in it" if products.height else ""
+    products = _products_in_16_bits(context, narrowed, dtype)
+    steps = steps_of(context.steps, wide.height + products.height)
+    did = []
+    if wide.height:
+        one, many = "memory-bound kernel reads and writes fp32", "memory-bound kernels read and write fp32"
+        did.append(counted(wide.height / steps, one, many))
+    if products.height:
+        types = "TF32" if narrowed.height == products.height else "fp32 or TF32" if narrowed.height else "fp32"
+        ran = f"{_products(products)} ran in {types}"
+        did.append(counted(products.height / steps, ran.replace("s ran", " ran"), ran))
     return kernel_opportunity(
         context,
         pl.concat([wide.with_columns((pl.col("duration_ns") / 2).alias("halved_ns")), products], how="diagonal"),
         pl.col("halved_ns"),
         "half the time of memory-bound pointwise and normalization kernels on fp32: half the bytes"
         f"{'; plus the time of fp32 matmuls and convolutions beyond their roof in 16 bit' if products.height else ''}",
-        f"{in_a_step(context, wide.height, 'memory-bound kernel reads and writes', 'memory-bound kernels read and write')} fp32{ran}",
+        f"{'in a step, ' if steps > 1 else ''}{', and '.join(did)}",
+        first="Move half the bytes" if by_memory else "Compute in 16 bits",
         dtype=dtype,
         torch_dtype=_TORCH_DTYPES[dtype],
         scaled=_SCALED if dtype == "fp16" else "",
     )
 
 
-def _products_in_16_bits(context: AdviceContext, dtype: str) -> pl.DataFrame:
-    """Return FP32 matmuls that TF32 would speed up, with the most that a 16-bit type can save for each (``halved_ns``).
+def _products_in_16_bits(context: AdviceContext, narrowed: pl.DataFrame, dtype: str) -> pl.DataFrame:
+    """Return FP32 matmuls that TF32 speeds up, or would, with the most that a 16-bit type can save for each (``halved_ns``).
 
     Their roof time in 16 bits is at least the TF32 roof time multiplied by 0.5, or by the ratio of the peaks if that is
     smaller.
     """
     tf32, narrow = (context.model.peak_flops(d) if context.model else None for d in ("tf32", dtype))
-    slow = _missed(context, "fp32").filter(pl.col("target_dtype") == "tf32")
     least = min(0.5, tf32 / narrow) if tf32 and narrow else 0.0
-    roof_ns = pl.col("duration_ns") - pl.col("saves_ns")
-    return slow.select(pl.exclude("saves_ns"), (pl.col("duration_ns") - least * roof_ns).alias("halved_ns"))
+    slow = _missed(context, "fp32").filter(pl.col("target_dtype") == "tf32")
+    slow = slow.with_columns((pl.col("duration_ns") - pl.col("saves_ns")).alias("roof_ns"))
+    known = narrowed.join(context.within.roofs.select("activity_id", "roof_ns"), on="activity_id", how="left")
+    both = pl.concat([slow.drop("saves_ns"), known], how="diagonal_relaxed")
+    roof = pl.coalesce("roof_ns", "duration_ns")
+    return both.with_columns((pl.col("duration_ns") - least * roof).alias("halved_ns"))
+
+
+def _of_regimes(context: AdviceContext, activities: pl.DataFrame) -> pl.DataFrame:
+    """Return the kernels that arithmetic or memory limits, or the one of these that the verdict names."""
+    bounds = [bound for bound, regime in _REGIMES.items() if regime in context.regimes] or list(_REGIMES)
+    return activities.filter(pl.col("bound").is_in(bounds))
 
 
 def _missed(context: AdviceContext, *reasons: str) -> pl.DataFrame:
     """Return kernels of the verdict's regimes that could use tensor cores better, with the saving of each."""
-    bounds = [bound for bound, regime in _REGIMES.items() if regime in context.regimes] or list(_REGIMES)
     missed = context.within.missed.select("activity_id", "reason", "target_dtype", "saves_ns")
-    return context.within.activities.filter(pl.col("bound").is_in(bounds)).join(
+    return _of_regimes(context, context.within.activities).join(
         missed.filter(pl.col("reason").is_in(reasons)), on="activity_id", how="inner", maintain_order="left"
     )
 

@@ -12,7 +12,8 @@ import polars as pl
 from trace_analyzer.analyses.roofline import known_sum, with_limits
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.devices import Device
-from trace_analyzer.frames.lookups import as_strings, lookup
+from trace_analyzer.catalog.kernels import says_tf32
+from trace_analyzer.frames.lookups import as_strings, lookup, map_unique
 from trace_analyzer.schema import Table, columns
 
 TENSOR_CORES = Table(
@@ -75,6 +76,14 @@ def misses(rated: pl.DataFrame, device_models: Mapping[int, Device | None]) -> p
         )
         .with_columns((pl.col("duration_ns") - pl.col("could_ns")).alias("saves_ns"))
     )
+
+
+def in_tf32(kernels: pl.DataFrame) -> pl.Series:
+    """Return which of these kernels multiply in TF32, at a roof: by their names where no shapes were recorded."""
+    named = map_unique(kernels.select("name"), says_tf32("name")).to_series()
+    is_tf32 = (pl.col("dtype") == "tf32") | pl.col("dtype").is_null() & named
+    large = (pl.col("group") == "matmul") & pl.col("bound").is_in(["compute", "memory"])
+    return kernels.select((large & is_tf32).fill_null(False)).to_series()
 
 
 def tensor_core_table(tensor_core_misses: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:

@@ -260,6 +260,13 @@ def operand_type(column: str) -> pl.Expr:
     return _dtype(pl.col(column).cast(pl.String).str.head(NAME_LIMIT), "operand").alias("operand_type")
 
 
+def says_tf32(column: str) -> pl.Expr:
+    """Return whether a kernel's name says that it multiplies FP32 operands in TF32."""
+    head = pl.col(column).cast(pl.String).str.head(NAME_LIMIT)
+    rule = next(rule for rule in arithmetic_rules("unit") if rule.id == "tf32")
+    return (matches(head, rule.name) & (_dtype(head, "operand") == "float").fill_null(False)).alias("says_tf32")
+
+
 def _dtype(name: pl.Expr, table: str) -> pl.Expr:
     return first((matches(name, rule.name), pl.lit(rule.dtype)) for rule in arithmetic_rules(table))
 

@@ -6,6 +6,7 @@ from math import inf
 import numpy as np
 import polars as pl
 
+from trace_analyzer.analyses.tensor_cores import in_tf32
 from trace_analyzer.catalog.event_names import NAMED, OPTIMIZER_STEP, step_marks
 from trace_analyzer.catalog.kernels import bucket_key, is_group_named, is_line, line_label, operand_type
 from trace_analyzer.errors import did_you_mean
@@ -298,9 +299,9 @@ def of_updates(scene: Scene) -> Flags:
 def narrower(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
     """Run eligible FP32 kernels in a narrower type, at `_reached` of its roof, or at the roof (option ``reach``).
 
-    Matmuls and convolutions run on tensor cores. With 16 bits, pointwise and normalization kernels move half the bytes,
-    without optimizers, losses and, in training, what autocast runs in FP32. Lookups, gathers and scatters stay, because
-    they have the type of their tables.
+    Matmuls and convolutions run on tensor cores. With 16 bits, those in TF32 take half, as its peaks are half of theirs, and
+    pointwise and normalization kernels move half the bytes, without losses and, in training, what autocast runs in FP32.
+    Lookups, gathers and scatters stay, because they have the type of their tables, and optimizers, as parameters do.
     """
     half = options["dtype"] == "bf16"
     rows = scene.tables["tensor_cores"].filter((pl.col("reason") == "fp32") & (pl.col("time_ns") > 0))
@@ -324,24 +325,34 @@ def narrower(weights: Weights, scene: Scene, options: Mapping[str, float | str])
     )
     reached = 1.0 if "reach" in options else _reached(scene, rows.get_column("target_dtype").unique().to_list())
     factor = (joined.get_column("share") / reached).fill_null(1.0).clip(0.0, 1.0).to_numpy().copy()
+    factor = factor[numbers.to_numpy()]
     if half and not mostly_narrow(scene.known.table):
         trains = not scene.tables["backward_links"].is_empty()
         stays = pl.col("operator").str.contains(IN_FP32).fill_null(False) if trains else pl.lit(value=False)
-        traffic = joined.select(
-            (
-                (pl.col("dtype") == "fp32")
-                & (pl.col("bound") == "memory")
-                & pl.col("group").is_in(["pointwise", "normalization"])
-                & ~pl.col("bucket").is_in(["optimizer", "loss"])
-                & ~stays
-                & pl.col("share").is_null()
-            ).fill_null(False)
-        ).to_series()
-        factor[traffic.to_numpy().astype(bool)] = 0.5
+        traffic = (
+            (pl.col("dtype") == "fp32")
+            & (pl.col("bound") == "memory")
+            & pl.col("group").is_in(["pointwise", "normalization"])
+            & ~pl.col("bucket").is_in(["optimizer", "loss"])
+            & ~stays
+            & pl.col("share").is_null()
+        )
+        factor[joined.select(traffic.fill_null(False)).to_series()[numbers].to_numpy()] = 0.5
+        known = _with_roofs(scene)
+        of_roof = (pl.col("roof_ns") / pl.col("duration_ns")).fill_null(1.0) if "reach" in options else pl.lit(1.0)
+        share = pl.when(in_tf32(known)).then(of_roof.clip(0.0, 1.0) / 2)
+        factor = np.fmin(factor, known.select(share).to_series().to_numpy())
+    if half:
+        factor[_of_optimizer(scene)] = 1.0
     if not (factor < 1).any():
         raise NothingToChange("no kernel is known to compute in FP32 where a narrower type is faster")
-    factor = factor[numbers.to_numpy()]
     scale_activities(weights, scene.graph, factor < 1, factor)
+
+
+def _with_roofs(scene: Scene) -> pl.DataFrame:
+    """Return the scene's activities with the time that each takes at its roofs."""
+    roofs = scene.tables["roofs"].select("activity_id", "roof_ns", "compute_roof_ns")
+    return scene.known.table.hstack(lookup(roofs, scene.tables["activities"], "activity_id"))
 
 
 def _reached(scene: Scene, targets: list[str]) -> float:
@@ -438,9 +449,9 @@ def _grown(scene: Scene, times: float, end: str) -> Floats:
     )  # fmt: skip
     # Of a product's bytes those of weights do not grow.
     roof = pl.when(is_product).then("compute_roof_ns").otherwise("roof_ns").fill_null(0.0)
-    roofs = scene.tables["roofs"].select("activity_id", "roof_ns", "compute_roof_ns")
-    known = scene.known.table.hstack(lookup(roofs, scene.tables["activities"], "activity_id"))
-    return known.select(pl.max_horizontal(grown, times * pl.min_horizontal(roof, ran))).to_series().to_numpy()
+    return (
+        _with_roofs(scene).select(pl.max_horizontal(grown, times * pl.min_horizontal(roof, ran))).to_series().to_numpy()
+    )
 
 
 def _refuse_what_does_not_fit(scene: Scene, times: float, updates: Flags) -> None:
