@@ -410,7 +410,7 @@ def test_fused_chains_move_less_and_are_launched_once() -> None:
     assert same(before.parts[:, others], after.parts[:, others])
 
 
-def test_a_fused_optimizer_spares_launches_in_the_estimate_and_a_chain_only_in_its_interval() -> None:
+def test_fused_optimizers_and_chains_spare_launches_in_the_estimate() -> None:
     """Launching limits: 240 launches of an optimizer are one, and each three of a chain are one."""
     simulation = Simulation(header={"record_shapes": 1}, seed=5)
     main = simulation.thread()
@@ -431,7 +431,8 @@ def test_a_fused_optimizer_spares_launches_in_the_estimate_and_a_chain_only_in_i
     chain, optimizer, both = (
         replay.predict((Change("fuse", options),)) for options in ({"of": "chain"}, {"of": "optimizer"}, {})
     )
-    assert chain.low_ns < 0.97 * now < chain.step_ns <= now
+    assert chain.low_ns <= chain.step_ns < 0.97 * now
+    assert chain.high_ns < now, "each launch that is spared takes time of the CPU, which limits"
     assert both.step_ns <= optimizer.step_ns < 0.2 * now
 
 

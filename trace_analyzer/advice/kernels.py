@@ -140,10 +140,9 @@ _TORCH_DTYPES = {"tf32": "bfloat16", "bf16": "bfloat16", "fp16": "float16"}
 
 
 def fewer_bytes(context: AdviceContext) -> Opportunity | None:
-    """Propose 16-bit types for FP32 pointwise and normalization kernels that memory bandwidth limits.
+    """Propose 16-bit types for pointwise and normalization kernels in FP32 that memory limits, and for products in TF32.
 
-    The change of type also concerns matmuls and convolutions in TF32, and those in FP32 that TF32 would speed up. Where
-    arithmetic limits, those in TF32 are the reason for it.
+    The change of type also concerns matmuls and convolutions in TF32, and those in FP32 that TF32 would speed up.
     """
     dtype = next((d for d in ("bf16", "fp16") if context.model and context.model.peak_flops(d)), None)
     if dtype is None or runs_in_16_bits(context):
@@ -160,8 +159,7 @@ def fewer_bytes(context: AdviceContext) -> Opportunity | None:
     name = pl.col("name")
     wide = where_called(passes, name.str.contains(r"\bfloat\b") & ~name.str.contains(r"(?i)half|bfloat16|double"))
     narrowed = _of_regimes(context, own.filter(in_tf32(own)))
-    by_memory = "memory-bandwidth-bound" in context.regimes
-    if (wide if by_memory else narrowed).is_empty():
+    if wide.is_empty() and narrowed.is_empty():
         return None
     products = _products_in_16_bits(context, narrowed, dtype)
     steps = steps_of(context.steps, wide.height + products.height)
@@ -180,7 +178,7 @@ def fewer_bytes(context: AdviceContext) -> Opportunity | None:
         "half the time of memory-bound pointwise and normalization kernels on fp32: half the bytes"
         f"{'; plus the time of fp32 matmuls and convolutions beyond their roof in 16 bit' if products.height else ''}",
         f"{'in a step, ' if steps > 1 else ''}{', and '.join(did)}",
-        first="Move half the bytes" if by_memory else "Compute in 16 bits",
+        first="Move half the bytes" if "memory-bandwidth-bound" in context.regimes else "Compute in 16 bits",
         dtype=dtype,
         torch_dtype=_TORCH_DTYPES[dtype],
         scaled=_SCALED if dtype == "fp16" else "",
