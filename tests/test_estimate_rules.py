@@ -415,29 +415,6 @@ def test_a_recorded_cpu_is_an_upper_bound_of_the_cpu(operator_ns: int) -> None:
     assert known.predict((change,)).low_ns >= (1 - abs(known.identity_ratio)) * known.floors[0]
 
 
-@pytest.mark.parametrize(
-    ("name", "launches", "saves_us"), [("aten::item", False, 40), ("aten::nonzero", True, 6), ("mine", False, 25)]
-)
-def test_at_best_an_operator_that_only_waits_goes_with_its_wait(name: str, launches: bool, saves_us: int) -> None:
-    """It takes 40 us, the one within 25, the wait 6: one that also launches stays, and so does a scope of the program."""
-    rows = []
-    for number in range(8):
-        at = 1_000 * number
-        rows += [annotation(f"ProfilerStep#{number}", at, 999), launched("k", at + 5, at + 10, 5, 9 * number + 1)]
-        rows += [op(name, at + 100, 40), op("aten::_local_scalar_dense", at + 110, 25)]
-        rows += [
-            call("cudaMemcpyAsync", at + 115, 4, correlation=9 * number + 2),
-            call("cudaStreamSynchronize", at + 124, 6),
-        ]
-        rows += [copy("DtoH (Device -> Pageable)", at + 120, 1, correlation=9 * number + 2)]
-        rows += [launched("n", at + 132, at + 138, 1, 9 * number + 3, takes=2)] if launches else []
-        rows += [launched("k", at + 500, at + 506, 5, 9 * number + 4)]
-    replay = Replay.of(analysed(rows), 0)
-    predicted = replay.predict((Change("no-sync"),))
-    assert replay.identity.step_ns - predicted.low_ns == pytest.approx(1_000 * saves_us, abs=2_000)
-    assert 6_000 <= replay.identity.step_ns - predicted.step_ns <= 10_100, "its result may be read later"
-
-
 def test_where_the_path_is_inferred_the_error_is_that_of_a_round_trip() -> None:
     replay = Replay.of(LazyReport.on(PAIRS["contention"].before(1), device=0), 0)
     assert replay.summary.inferred_ratio > 0.01

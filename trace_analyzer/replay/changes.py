@@ -35,6 +35,7 @@ from trace_analyzer.replay.recording import (
     COMPILATION,
     COMPUTING,
     COPY,
+    COPY_KINDS,
     DATA,
     DISPATCH,
     FIRST_COPY,
@@ -59,7 +60,6 @@ from trace_analyzer.replay.recording import (
 from trace_analyzer.replay.weights import (
     HANDING,
     SYNCS,
-    TO_HOST,
     Floats,
     NotApplicable,
     NothingToChange,
@@ -68,11 +68,12 @@ from trace_analyzer.replay.weights import (
     remove,
     scale_activities,
     scale_host,
-    spare_waiting_operators,
     tighten,
 )
 from trace_analyzer.units import counted
 
+TO_HOST = FIRST_COPY + COPY_KINDS.index("DtoH")
+"""Kind of activity: a copy to the host."""
 GRAPH_LAUNCH_NS = 10_000
 """CPU time of one launch of a CUDA graph."""
 LONE_MIN_NS = 100_000
@@ -184,11 +185,11 @@ def _behind_copies(scene: Scene, kinds: tuple[int, ...]) -> Flags:
 def no_sync(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
     """Remove synchronizing calls, and let blocking copies only be enqueued; waits for work that the trace lacks stay.
 
-    With ``reach`` ``streams``, waits for collectives and copies on streams of their own stay: nothing else may keep later
-    work from starting before their results are there. With ``operators``, operators that only wait go, as nobody needs the result.
+    With the option ``reach``, waits for collectives and copies on streams of their own stay: nothing else may keep later
+    work from starting before their results are there.
     """
     returns = (_of_calls(scene, RETURN, SYNCS) | _blocking_copies(scene)) & (weights.rest <= t.UNRECORDED_NS)
-    if options.get("reach") == "streams":
+    if "reach" in options:
         activities, collective = scene.graph.recorded.activities, scene.collective
         with_kernels = activities.track[is_any(activities.kind, (KERNEL, GRAPH_KERNEL)) & ~collective]
         own = collective | ~np.isin(activities.track, with_kernels)
@@ -198,10 +199,6 @@ def no_sync(weights: Weights, scene: Scene, options: Mapping[str, float | str]) 
         raise NothingToChange("no call waits for the device")
     remove(weights, returns)
     weights.host[calls] = 0
-    if options.get("reach") == "operators":
-        waits = np.zeros(scene.graph.recorded.calls.start.size, dtype=bool)
-        waits[scene.graph.ref[returns | calls]] = True
-        spare_waiting_operators(weights, scene, waits)
 
 
 def pinned(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:

@@ -36,7 +36,6 @@ BEST: Mapping[str, Mapping[str, str]] = {
     "bf16": {"reach": "roof"},
     "overlap": {"reach": "all"},
     "buckets": {"reach": "all"},
-    "no-sync": {"reach": "operators"},
     "pinned": {"reach": "roof"},
     "prefetch": {"reach": "never"},
     "graphs": {"reach": "all"},

@@ -13,7 +13,7 @@ import polars as pl
 from trace_analyzer import thresholds as t
 from trace_analyzer.catalog.devices import Device, find_device, interconnects_of
 from trace_analyzer.frames import _path_loops
-from trace_analyzer.frames.lookups import as_strings, factorize, map_unique
+from trace_analyzer.frames.lookups import as_strings, factorize
 from trace_analyzer.replay.graph import (
     CALL,
     GAP,
@@ -33,12 +33,9 @@ from trace_analyzer.replay.recording import (
     ALLOCATION,
     BLOCKING_COPY,
     COPY,
-    COPY_KINDS,
-    FIRST_COPY,
     FREE,
     HOST_PARTS,
     LAUNCH,
-    LAUNCHING,
     RUNTIME,
     SYNC_DEVICE,
     SYNC_EVENT,
@@ -47,9 +44,7 @@ from trace_analyzer.replay.recording import (
     Analysed,
     Flags,
     Ints,
-    by_track,
     is_any,
-    numbers_from,
 )
 from trace_analyzer.vocabulary import PARTS
 
@@ -61,7 +56,6 @@ GRAPH_GAP_NS = 1_000
 """Gap between consecutive kernels of a CUDA graph."""
 SYNCS = (SYNC_DEVICE, SYNC_STREAM, SYNC_EVENT)
 COPIES = (COPY, BLOCKING_COPY)
-TO_HOST = FIRST_COPY + COPY_KINDS.index("DtoH")
 COPY_CALLS, SYNCHRONIZATION, LAUNCH_LATENCY, POLLING, HANDING, ROOM, STREAM_ORDER, STREAM_WAIT, UNEXPLAINED = range(
     len(HOST_PARTS), len(HOST_PARTS) + 9
 )
@@ -372,49 +366,6 @@ def infinite_gpu(weights: Weights, scene: Scene) -> None:
     idle = is_any(scene.graph.kind, (GAP, WAIT))
     weights.device[idle] = 0
     weights.rest[idle] = 0
-
-
-def spare_waiting_operators(weights: Weights, scene: Scene, waits: Flags) -> None:
-    """Take out operators (``item``) whose only calls are ``waits`` and copies to the host: nobody then needs the result.
-
-    Of nested ones, it is the outermost; one that takes `CPU_OPERATOR_NS` outside of calls computes, and stays.
-    """
-    graph, activities, calls = scene.graph, scene.graph.recorded.activities, scene.graph.recorded.calls
-    spared = np.append(waits, False)
-    spared[activities.call[activities.kind == TO_HOST]] = True
-    events = scene.tables["host_events"].filter(pl.col("kind") == "operator")
-    events = events.filter(map_unique(events.select("name"), pl.col("name").str.contains("::")).to_series())
-    thread, start, length = (
-        events[name].to_numpy().astype(np.int64) for name in ("thread_id", "start_ns", "duration_ns")
-    )
-    known, asked = by_track((calls.thread, calls.start), (np.tile(thread, 2), np.append(start, start + length)))
-    first, last = np.split(np.searchsorted(known, asked), 2)
-    waited, others = (np.append(0, np.cumsum(flags)) for flags in (waits, ~spared[:-1]))
-    own = np.flatnonzero((waited[last] > waited[first]) & (others[last] == others[first]))
-    own = own[np.lexsort((-length[own], first[own]))]
-    own = own[np.append(True, np.diff(first[own]) > 0)[: own.size]]
-    before = calls.start[first[own]] - start[own]
-    after = (start + length)[own] - calls.end[last[own] - 1]
-    own, before, after = (rows[before + after <= t.CPU_OPERATOR_NS] for rows in (own, before, after))
-    first, last = first[own], last[own] - 1
-    inner = numbers_from(first + 1, last - first)
-    threads = np.flatnonzero(graph.kind == THREAD)
-    towards, beyond = np.full((2, graph.time.size), -1, dtype=np.int64)
-    towards[graph.target[threads]] = beyond[graph.source[threads]] = graph.ref[threads]
-    rows = np.concatenate(
-        [towards[graph.call_starts[first]], beyond[graph.call_ends[last]], towards[graph.call_starts[inner]]]
-    )
-    taken = np.concatenate([before, after, np.full(inner.size, LONGEST_NS)])
-    rows, taken = rows[rows >= 0], taken[rows >= 0]
-    for part in LAUNCHING:
-        own_ns = np.minimum(weights.parts[part, rows], taken)
-        np.subtract.at(weights.parts[part], rows, own_ns)
-        weights.parts[part, rows] = np.maximum(weights.parts[part, rows], 0)
-        taken = taken - own_ns
-    is_gone = np.zeros(calls.start.size, dtype=bool)
-    is_gone[np.append(first, inner)] = True
-    edges = np.flatnonzero(graph.kind == CALL)
-    weights.host[edges[is_gone[graph.ref[edges]]]] = 0
 
 
 WORKERS = "_MultiProcessingDataLoaderIter"
