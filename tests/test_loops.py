@@ -21,7 +21,7 @@ from hypothesis import given, strategies as st
 import trace_analyzer as ta
 from trace_analyzer.frames import _path_loops, _row_loops, _span_loops, intervals, lookups
 from trace_analyzer.frames._row_loops import NEVER, NONE
-from trace_analyzer.replay import graph, prediction
+from trace_analyzer.replay import graph
 
 IS_COMPILED = not isinstance(_span_loops.order, FunctionType)
 
@@ -282,7 +282,6 @@ def test_a_report_and_its_replay_are_equal_without_compiled_loops(sample: Path) 
     with (
         plain_loops(arrow=False),
         patch.object(graph, "_path_loops", path_loops),
-        patch.object(prediction, "_path_loops", path_loops),
     ):
         assert outputs() == compiled
 
