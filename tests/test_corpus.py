@@ -12,7 +12,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from conftest import CORPUS, corpus_rows
+from conftest import CORPUS, SAMPLES as SAMPLE_FOLDER, corpus_rows
 from lazy_report import report_on
 from program_laws import below_floors_say_why, check_estimates, check_flip, check_regime
 from test_advice_code import check_code
@@ -136,8 +136,8 @@ def test_code_contradicts_nothing_of_the_trace(file: str, corpus_report: Reports
     check_code(corpus_report(file), gzip.decompress((CORPUS / file).read_bytes()).decode(errors="replace"))
 
 
-CASES = sorted((CORPUS.parent / "cases").rglob("*.json.gz"))
-"""Small traces made after reports."""
+CASES = [*sorted((CORPUS.parent / "cases").rglob("*.json.gz")), SAMPLE_FOLDER / "cpu_mlp.json.gz"]
+"""Small traces made after reports, and a run on the CPU."""
 
 
 def advice_holds(path: Path, report: Report) -> None:
