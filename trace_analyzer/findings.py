@@ -224,7 +224,7 @@ def window_findings(
 
 def measured(findings: Findings, step_ns: int) -> Findings:
     """Return the findings as if a step without the profiler, or the window where it has none, had been measured, ns."""
-    parts, steps = findings.parts_ns, max(1, len(findings.window.steps))
+    parts, steps = findings.parts_ns, findings.window.step_count
     slowed = {cause: parts.get(cause, 0) for cause in profiler_overhead.SLOWED}
     recording = profiler_overhead.extra_of(slowed, sum(parts.values()), steps, step_ns)
     return findings._replace(recording=recording.with_waits(_waits_ns(findings.device, parts)))

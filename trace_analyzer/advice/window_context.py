@@ -243,7 +243,7 @@ def advice_context(
         idle=idle.join(cold, on=["gap_id", "start_ns"], how="anti", maintain_order="left") if is_cold else idle,
         cold=cold,
         host=host,
-        steps=max(1, len(judged.window.steps)),
+        steps=judged.window.step_count,
         has_steps=bool(judged.window.steps),
         step_spans=where_equal(device_steps, "device", device)
         .filter(pl.col("index").is_in(judged.window.steps))

@@ -405,7 +405,7 @@ def _facts(report: Report, device: int | None, work: pl.DataFrame, steps: pl.Dat
     judged = next((d for d in report.devices if d.index == report.verdict.device), None)
     withheld = {item.metric: item.reason for item in judged.withheld} if judged else {}
     window = report.verdict.window
-    step_count = max(1, len(window.steps)) if window else 1
+    step_count = window.step_count if window else 1
     kernels = work.filter(pl.col("kind") == "kernel")
     of_activity = report.tables["activities"].select("dtype", "graph_id", pl.col("flop").alias("own_flop"))
     kernels = kernels.with_columns(of_activity[kernels.get_column("activity_id")])

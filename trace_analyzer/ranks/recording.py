@@ -116,7 +116,7 @@ def summary_of(trace: Trace, report: Report) -> summary.RankSummary:
         is_little=is_little,
         headline=verdict.headline,
         step_ns=step_ns,
-        recording_ns=cost.least_removed_ns / max(1, len(window.steps)) if cost and window else None,
+        recording_ns=cost.least_removed_ns / window.step_count if cost and window else None,
         levers=verdict.levers,
         steps_from="ProfilerStep" if device < 0 and marked.height else report.steps_from if steps.height else None,
         groups=groups,

@@ -156,6 +156,11 @@ class Window:
         return sum(end - start for start, end in self.intervals)
 
     @property
+    def step_count(self) -> int:
+        """Return the number of its steps; without steps it counts as one."""
+        return max(1, len(self.steps))
+
+    @property
     def steps_noun(self) -> str:
         """Name its steps, without their number: ``steady steps``, ``decode step``."""
         return f"{self.step_kind or 'steady'} step{'' if len(self.steps) == 1 else 's'}"

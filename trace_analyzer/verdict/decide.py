@@ -410,7 +410,7 @@ def _flip(findings: Findings, judgement: Judgement) -> Flip | None:
         then = judge(parts, findings.cold_gap_ns, of(known, round(step_ns)) if of else NO_LEVERS)
         return None if then is None or is_undecided(then, parts) else then.regime
 
-    window, steps = sum(findings.parts_ns.values()), max(1, len(findings.window.steps))
+    window, steps = sum(findings.parts_ns.values()), findings.window.step_count
     most = min(slowed_ns(findings.parts_ns), t.RECORDING_MOST_RATIO * window)
     low, high = (window - most) / steps, window / steps
     below = [regime_at(low)]

@@ -446,7 +446,7 @@ def _doubt_of_recording(findings: Findings, recording: ProfilerOverhead, flip_ns
         most = max(most, min(round(t.RECORDING_ERROR * most), slowed_ns(findings.parts_ns)))
     taken = np.linspace(least, most, len(_SHARES)) if most > least else np.array([most])
     if flip_ns is not None:
-        window, steps = sum(findings.parts_ns.values()), max(1, len(findings.window.steps))
+        window, steps = sum(findings.parts_ns.values()), findings.window.step_count
         taken = np.where((window - taken) / steps < flip_ns, window, taken)
     words = f"recording may have taken {f'{duration(least)} to ' if most > least else ''}{duration(most)} of it"
     return Doubt(words, np.vstack([_move({"overhead-bound": -ns}) for ns in taken]))
