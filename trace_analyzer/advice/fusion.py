@@ -90,10 +90,8 @@ def fuse_replayed(context: AdviceContext) -> Opportunity | None:
     products = pl.col("group").is_in(["matmul", "attention", "convolution", "communication"])
     kinds = (pl.col("kind") == "kernel") & pl.col("bound").is_in(["memory", "latency"]) & ~products
     others = union(context.within.fusions.filter(pl.col("kind") != "chain"), ["device"])
-    fusible, beside = _fusible(context, others, kinds), (pl.col("fusible").shift(n).over("stream") for n in (1, -1))
-    rows = fusible.filter("fusible", pl.any_horizontal(*beside))
-    gaps = context.within.gaps.join(rows, on="activity_id", how="semi").get_column("gap_id")
-    between = context.idle.filter(pl.col("cause") == "device-gap", pl.col("gap_id").is_in(gaps.implode()))
+    before, behind = (pl.col("fusible").shift(places).over("stream") for places in (1, -1))
+    rows = _fusible(context, others, kinds).filter(pl.col("fusible"), before | behind)
     opportunity = kernel_opportunity(
         context,
         rows,
@@ -102,7 +100,8 @@ def fuse_replayed(context: AdviceContext) -> Opportunity | None:
         f"{in_a_step(context, rows.height, 'small kernel stands', 'small kernels stand')} beside another one on the same stream, and a"
         " graph starts each",
     )
-    return opportunity and replace(opportunity, saves_ns=opportunity.saves_ns + total(between, length_ns()))
+    gaps_ns = total(idle_before(context, rows, ("device-gap",)), length_ns())
+    return opportunity and replace(opportunity, saves_ns=opportunity.saves_ns + gaps_ns)
 
 
 def _followers(context: AdviceContext, others: pl.DataFrame) -> pl.DataFrame:

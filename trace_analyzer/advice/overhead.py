@@ -1,5 +1,6 @@
 """Define the rules for idle time: launches, waits of the host, compilation, cold starts."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -161,10 +162,10 @@ def bigger_batch(context: AdviceContext) -> Opportunity | None:
     )
 
 
-def idle_before(context: AdviceContext, members: pl.DataFrame) -> pl.DataFrame:
-    """Return the idle time from launching that ends with one of these activities."""
-    ended = context.within.gaps.join(members.select("activity_id"), on="activity_id", how="semi").get_column("gap_id")
-    return context.idle.filter(pl.col("gap_id").is_in(ended.implode()), pl.col("cause").is_in(LAUNCHING))
+def idle_before(context: AdviceContext, members: pl.DataFrame, causes: Sequence[str] = LAUNCHING) -> pl.DataFrame:
+    """Return the idle time of these causes that ends with one of these activities."""
+    ended = context.within.gaps.join(members, on="activity_id", how="semi").get_column("gap_id")
+    return context.idle.filter(pl.col("gap_id").is_in(ended.implode()), pl.col("cause").is_in(causes))
 
 
 def garbage_collection(context: AdviceContext) -> Opportunity | None:
@@ -442,7 +443,8 @@ _SEEDS = 8
 
 def graph_capture(context: AdviceContext) -> Opportunity | None:
     """Propose to capture graphs once: idle time in captures, and in what ``torch.cuda.graph`` does before each."""
-    if _is_cold(context):
+    captured = context.idle.filter(pl.col("cause") == "graph-capture")
+    if _is_cold(context) or captured.is_empty():
         return None
     calls = context.host.calls_of(pl.col("name").str.contains("StreamBeginCapture|DeviceSynchronize$|Launch"))
     name, order = context.host.names.get_column("name")[calls.get_column("name_id")], ["thread_id", "start_ns"]
@@ -459,9 +461,6 @@ def graph_capture(context: AdviceContext) -> Opportunity | None:
     again = context.steps > 1 and captures.height >= context.steps
     often = f"{count(captures.height / context.steps)} times a step" if again else "once per graph"
     why = f"launches are captured into graphs and the GPU does not run: this happens {often}"
-    captured = context.idle.filter(pl.col("cause") == "graph-capture")
-    if captured.is_empty():
-        return None
     extra = ", and idle time between the wait by which torch.cuda.graph begins and its capture" if before.height else ""
     opportunity = idle_opportunity(
         context, pl.concat([captured, before.select(captured.columns)]), ("graph-capture",), why, extra

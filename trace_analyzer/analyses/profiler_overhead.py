@@ -25,8 +25,8 @@ from trace_analyzer.catalog.event_names import BLOCKING, LOOKUP
 from trace_analyzer.frames import intervals, lookups
 from trace_analyzer.units import counted, duration, percent
 
-COSTLY_KINDS = ("operator", "python", "runtime", "launch")
-"""Kinds of events with a recording cost; driver calls, copies and launches of graphs cost as much as runtime calls."""
+COSTLY_KINDS = {"operator": "operator", "python": "Python frame", "runtime": "runtime call", "launch": "launch"}
+"""Kinds of events with a recording cost, and what one is called; driver calls, copies and launches of graphs cost as much as runtime calls."""
 
 SLOWED = tuple(part.key for part in vocabulary.PARTS.values() if part.slowed)
 """Causes of idle time that recording lengthens."""
@@ -62,9 +62,6 @@ def is_measured(recording: ProfilerOverhead | None) -> TypeGuard[ProfilerOverhea
     return recording is not None and recording.method == "measured"
 
 
-_EVENT_NAMES = {"operator": "operator", "python": "Python frame", "runtime": "runtime call", "launch": "launch"}
-
-
 def explained(recording: ProfilerOverhead, window_ns: int) -> str:
     """Write what recording cost, and how that is known."""
     if is_measured(recording):
@@ -81,7 +78,7 @@ def explained(recording: ProfilerOverhead, window_ns: int) -> str:
     if not known:
         return f"{recorded}, each in less than the trace's clock resolves"
     each = ", ".join(
-        f"{f'{duration(least)} to ' if 0 < least < cost else 'up to '}{duration(cost)} per {_EVENT_NAMES[kind]}"
+        f"{f'{duration(least)} to ' if 0 < least < cost else 'up to '}{duration(cost)} per {COSTLY_KINDS[kind]}"
         for kind, (least, cost) in known.items()
     )
     calls = "; runtime calls by the cost of those that only query state" if "runtime" in known else ""
@@ -234,7 +231,7 @@ def event_costs(host: Host) -> pl.DataFrame:
     )
 
 
-_PRICED = pl.Enum(COSTLY_KINDS)
+_PRICED = pl.Enum(list(COSTLY_KINDS))
 
 
 def _recorded_kind() -> pl.Expr:
