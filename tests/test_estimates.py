@@ -253,7 +253,11 @@ def test_fused_chains_spare_the_device_time_and_the_cpu_launches(rows: int, firs
 
     report = pipeline.analyze(steps(simulation, main, step).json().encode(), device=0)
     assert report.advice[0].id == first
-    (chains,) = (item.predicted for item in report.advice if item.id == "fusion")
+    (item,) = (item for item in report.advice if item.id == "fusion")
+    assert ("chains launch several kernels each" in item.why) is (first != "fusion"), (
+        "a device that gains nothing is not why"
+    )
+    chains = item.predicted
     assert chains is not None
     assert chains.is_known
     assert chains.step_ns < 0.6 * chains.now_ns

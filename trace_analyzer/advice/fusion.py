@@ -40,7 +40,7 @@ def attention_kernel(context: AdviceContext) -> Opportunity | None:
         context,
         runs,
         how,
-        f"{in_a_step(context, runs.height, 'attention moves', 'attentions move')} {moved} of scores through memory",
+        f"{in_a_step(context, runs.height, *_doing(context, 'attention', 'move'))} {moved} of scores through memory",
         bounds=("compute", "memory", "latency", "other"),
     )
     return opportunity and replace(opportunity, case="MultiheadAttention" if is_module.any() else "")
@@ -67,11 +67,19 @@ def fusion(context: AdviceContext) -> Opportunity | None:
         context,
         chains,
         "time of the chains, times the share of their bytes that only passes from one kernel to the next",
-        f"{in_a_step(context, chains.height, 'chain writes', 'chains write')} {size(total(chains, 'saved_bytes') / 2 / steps_of(context.steps, chains.height))} that, by shape and type,"
+        f"{in_a_step(context, chains.height, *_doing(context, 'chain', 'write'))} {size(total(chains, 'saved_bytes') / 2 / steps_of(context.steps, chains.height))} that, by shape and type,"
         " the next kernel reads again",
         chains="\n".join(codes.get_column("code").head(3)),
     )
     return opportunity and replace(opportunity, case="chains")
+
+
+def _doing(context: AdviceContext, noun: str, verb: str) -> tuple[str, str]:
+    """Write what one run of kernels does, and several do; where launching limits, that they launch is what one kernel spares."""
+    one, many = ("launches several kernels and ", "launch several kernels each and ")
+    if "overhead-bound" not in context.regimes:
+        one = many = ""
+    return f"{noun} {one}{verb}s", f"{noun}s {many}{verb}"
 
 
 _WRITTEN = r"multi_tensor|_foreach_|(?i:_?fused_?(?:adam|sgd|adagrad|lamb))|(?i:cudnn|miopen|convolution|batched_transpose|nchw|nhwc)"
