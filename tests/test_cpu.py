@@ -13,7 +13,8 @@ from trace_analyzer.report import Advice, Report
 
 DOUBLE = {"Input Dims": [[4, 4], [4, 4]], "Input type": ["double", "double"]}
 NUMBER = {"Input Dims": [[], [4, 4]], "Input type": ["double", "float"]}
-TYPED = {"Input Dims": [[4, 4], [4, 4]], "Input type": ["float", "float"]}
+TYPED = {"Input Dims": [[1024, 1024], [1024, 1024]], "Input type": ["float", "float"]}
+SMALL = TYPED | {"Input Dims": [[1, 256], [256, 256]]}
 
 
 def step(n: int, **of_mul: object) -> list[object]:
@@ -211,6 +212,7 @@ CPU_CASES: dict[str, tuple[Callable[[int], object], Callable[[int], object]]] = 
         lambda us: [annotation("Optimizer.step#SGD.step", 0, us), op("aten::_fused_sgd_", 0, 50), op("aten::add_", 60, us - 60)],
     ),
     "cpu-python": (lambda us: python("train.py(3): count", 0, us), lambda us: op("aten::sum", 0, us)),
+    "cpu-threads": (lambda us: op("aten::mm", -900, us + 900, **SMALL), lambda us: op("aten::mm", -900, us + 900, **TYPED)),
     "cpu-unrecorded": (lambda us: [], lambda us: python("train.py(3): count", 0, us)),
     "cpu-warm-up": (
         lambda us: [op("aten::mm", 0, us - 20, **TYPED), op("aten::mm", us - 20, 20, **TYPED)],
@@ -429,7 +431,7 @@ def test_a_tiny_operator_that_is_interrupted_once_has_no_more_work(shapes: dict[
     ("shapes", "lengths", "first"),
     [
         (TYPED, (3_000, 2_000, 20, 20, 20), 5_000),
-        (TYPED, (20, 3_000, 20, 20, 20), 0),  # interrupted later
+        (TYPED, (20, 3_000, 20), 0),  # interrupted later
         (TYPED, (900, 20, 20), 0),
         (TYPED, (3_000, 2_000, 2_000), 0),
         (TYPED, (3_000, 20), 3_000),
@@ -451,6 +453,30 @@ def test_first_calls_that_start_threads_or_a_library_are_no_work(
     assert any(item.id == "cpu-warm-up" and item.saves_ns_at_most == 1_000 * first for item in report.advice) == (
         first > 0
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "lengths", "stalled"),
+    [
+        ("aten::mul", TYPED, (20, 20, 20, 3_000), 3_000),
+        ("aten::mul", TYPED, (20, *[3_000] * 9), 27_000),
+        ("aten::mul", TYPED, (20, 20, 3_000), 0),  # of three calls any may be unusual
+        ("aten::mul", TYPED, (*[20] * 7, 900), 0),
+        ("aten::mul", TYPED, (*[400] * 7, 3_000), 0),
+        ("aten::mul", {}, (*[20] * 7, 3_000), 0),  # perhaps on a larger tensor
+        ("aten::sort", TYPED, (*[20] * 7, 3_000), 0),  # its work depends on the data
+        ("aten::mm", SMALL, (1_000, 1_000, 1_000), 0),  # 131,072 FLOP
+        ("aten::mm", SMALL, (1_400, 1_400, 1_400), 4_200),
+        ("aten::mm", HALF | {"Input Dims": SMALL["Input Dims"]}, (1_400, 1_400, 1_400), 0),  # perhaps emulated
+    ],
+)
+def test_operators_that_take_far_longer_than_their_work_stall(
+    name: str, shapes: dict[str, object], lengths: tuple[int, ...], stalled: int
+) -> None:
+    starts = itertools.accumulate(lengths, initial=0)
+    parts = cpu_time([op(name, start, length, **shapes) for start, length in zip(starts, lengths, strict=False)])
+    assert parts.get("stalled-operators", 0) == stalled
+    assert sum(parts.values()) == sum(lengths)
 
 
 def test_methods_have_one_name_whatever_object_they_are_called_on() -> None:

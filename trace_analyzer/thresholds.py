@@ -97,7 +97,9 @@ TINY_OPERATOR_NS = 10 * NS_PER_US
 FIRST_CALL_NS = NS_PER_MS
 """Starting oneDNN or a pool of threads in an operator's first call takes 1 to 30 ms, being interrupted seldom as long."""
 FIRST_CALL_RATIO = 10
-"""Calls of an operator with the same shapes differ less, unless one starts something."""
+"""Calls of an operator with the same shapes differ less, unless one starts something, or waits for cores."""
+STALLED_FLOP_PER_NS = 0.1
+"""The slowest core multiplies faster: a product of a matrix and a vector in FP32 does so from memory at 0.2 GB/s."""
 
 # Copies
 SMALL_COPY_BYTES = 64 << 10

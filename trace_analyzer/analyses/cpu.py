@@ -21,7 +21,7 @@ CPU_TIME = schema.Table(
     "cpu_time",
     "Where the main thread of a trace without device work spends its steady steps, or its whole time; parts add up to it.",
     schema.columns("""
-        part str A cause of idle time (data-loading, python, dispatch, host-unknown, ...), what operators do, tiny-operators or first-calls.
+        part str A cause of idle time (data-loading, python, dispatch, host-unknown, ...), what operators do, tiny-operators, first-calls or stalled-operators.
         time_ns i64 Time in which an event of this kind is the innermost one.
         time_ratio f64 Share of the window.
         forward_ns i64 Part of it in the forward pass.
@@ -33,6 +33,7 @@ CPU_TIME = schema.Table(
 )
 
 UNRECORDED, DISPATCH, TINY, FIRST = "host-unknown", "dispatch", "tiny-operators", "first-calls"
+STALLED = "stalled-operators"
 _GENERATED = r"^## Call CompiledFxGraph|^<built-in function kernel>$"
 """Annotation around the code that Inductor generated, and each of its C++ functions (torch/_inductor/codecache.py)."""
 _NO_WORK = r"""(?x) ^aten::_?(?: alias | as_strided | chunk | conj | detach | diagonal | empty | empty_like | empty_strided | expand | lift_fresh
@@ -41,7 +42,9 @@ _NO_WORK = r"""(?x) ^aten::_?(?: alias | as_strided | chunk | conj | detach | di
     )_?$"""
 """Operators that make a view or allocate: however long they take, it is their call."""
 _LEAST_CALLS = 4
-"""Least number of calls of an operator that are compared where no shapes are known."""
+"""Least number of calls of an operator that are compared: all of them where no shapes are known, else those of one shape."""
+_STALLING = ["matmul", "pointwise", "normalization"]
+"""Groups of operators whose work follows from their shapes: that of sorting or indexing depends on the data."""
 _FILE = r"\.py\(\d+\): "
 _CALLING = (
     rf"{INDUCTOR_FILE}|(?:^|/)torch/(?:__init__|autograd|functional|fx|nn|overrides|utils/(?:_config_module|_pytree|hooks)"
@@ -200,7 +203,8 @@ def _classified(
     work on (``calls``) where it launches some or those within it take half of its time, else does it itself, as code that
     Inductor generated always does between the operators that it calls: a run under `thresholds.TINY_OPERATOR_NS`, or one
     whose shapes usually take so little, is hardly more than a call. First calls that far outlast the median of their
-    shapes, or of four or more calls where none are known, started threads or a library.
+    shapes, or of four or more calls where none are known, started threads or a library. Any that far outlast a tenth of the
+    calls with their shapes, or multiply more slowly than any core does, stall: threads of theirs wait for cores.
     """
     events = context.events.with_columns(is_operator.alias("is_operator"))
     within = events.filter("is_operator").group_by("parent_id").agg(pl.col("duration_ns").sum()).drop_nulls("parent_id")
@@ -229,6 +233,12 @@ def _classified(
     least = pl.max_horizontal(thresholds.FIRST_CALL_RATIO * length.quantile(0.5, "lower"), thresholds.FIRST_CALL_NS)
     is_known = pl.col("input_dims").is_not_null() | (pl.col("event_id").n_unique() >= _LEAST_CALLS)
     starts_up = (is_known & (length >= least)).cum_min().over(call, "calls")
+    # Reference kernels multiply 16 bits more slowly than any core does FP32.
+    types, dims = (pl.col(column).cast(pl.String) for column in ("input_types", "input_dims"))
+    is_slow = types.str.contains(r'^\["(?:float|double)"') & (pl.col("flop") < thresholds.STALLED_FLOP_PER_NS * length)
+    are_enough = pl.col("event_id").n_unique() >= _LEAST_CALLS
+    shortest = pl.when(are_enough & dims.is_not_null().all()).then(length.quantile(0.1, "lower")).over(call)
+    stalls = (is_slow | (length >= thresholds.FIRST_CALL_RATIO * shortest)) & (length >= thresholds.FIRST_CALL_NS)
     part = (
         pl.when(pl.col("named").is_not_null()).then("named")
         .when(pl.col("name").str.contains(_ENGINE)).then(pl.lit(DISPATCH))
@@ -236,6 +246,7 @@ def _classified(
         .when(pl.col("is_operator") & starts_up).then(pl.lit(FIRST))
         .when(pl.col("is_operator") & (usual < thresholds.TINY_OPERATOR_NS)).then(pl.lit(TINY))
         .when(pl.col("is_operator") & pl.col("name").str.contains(_NO_WORK)).then(pl.lit(DISPATCH))
+        .when(pl.col("is_operator") & pl.col("group").is_in(_STALLING) & stalls).then(pl.lit(STALLED))
         .when("is_operator").then("group")
         .when(pl.col("kind") == "python").then(pl.lit("python"))
         .when(pl.col("kind").is_in(CALLS)).then(pl.lit("runtime-call"))
@@ -245,7 +256,7 @@ def _classified(
         "input_dims", "input_types", "input_strides", "concrete_inputs"
     )
     typed = rows.join(groups, on="name", how="left", maintain_order="left").hstack(inputs)
-    types, dims = (pl.col(column).cast(pl.String) for column in ("input_types", "input_dims"))
+    typed = typed.with_columns(_flop(typed))
     # Numbers of Python are FP64 tensors without dimensions.
     is_double = types.str.starts_with('["double"') & ~dims.str.starts_with("[[]")
     is_half = types.str.contains(r'^\["c10::(BFloat16|Half)"')
@@ -264,7 +275,6 @@ def _classified(
         built_in_call(pl.col("name")),
         part.alias("part"),
         bits.alias("bits"),
-        _flop(typed),
         files.str.contains(_CALLING).fill_null(False).alias("in_torch"),
         tables[rows.get_column("event_id")].is_not_null().alias("of_table"),
     ).select("start_ns", "end_ns", "event_id", "kind", "name", "phase", "part", "bits", "flop", "in_torch", "of_table")
