@@ -23,7 +23,7 @@ from trace_analyzer.advice.opportunity import (
 )
 from trace_analyzer.advice.overhead import LAUNCHING, idle_before, replayed_ratio
 from trace_analyzer.advice.window_context import COMPILED, AdviceContext
-from trace_analyzer.catalog.event_names import LAYOUT_ASKED, OPTIMIZER_STEP
+from trace_analyzer.catalog.event_names import LAYOUT_ASKED, OPTIMIZER_STEP, ZERO_GRAD, optimizer_step
 from trace_analyzer.catalog.fixes import FUSED
 from trace_analyzer.frames.intervals import union
 from trace_analyzer.frames.lookups import map_unique
@@ -141,7 +141,7 @@ def fused_optimizer(context: AdviceContext) -> Opportunity | None:
     """Propose a fused optimizer: idle time before its launches, and its passes over memory; none takes sparse gradients."""
     asked = context.host.those(pl.col("name").str.contains(LAYOUT_ASKED), "thread_id", "start_ns")
     asked = asked.rename({"thread_id": "launch_thread", "start_ns": "launch_ns"})
-    if launched_within(context, asked, rf"^Optimizer\.step#{context.optimizer}")[1]:
+    if launched_within(context, asked, optimizer_step(context.optimizer))[1]:
         return None
     runs = context.within.fusions.filter(pl.col("kind") == "optimizer")
     is_foreach = (runs.get_column("tensors") == "foreach").any()
@@ -172,7 +172,7 @@ def _optimizer_launches(context: AdviceContext, *, is_foreach: bool) -> Opportun
 
 def set_to_none(context: AdviceContext) -> Opportunity | None:
     """Propose set_to_none: idle time and device time of zeroing gradients."""
-    members, calls = launched_within(context, context.within.activities, r"^Optimizer\.zero_grad#")
+    members, calls = launched_within(context, context.within.activities, ZERO_GRAD)
     if not calls:
         return None
     why = f"zero_grad() makes {counted(members.height / calls, 'launch', 'launches')} to write zeros that the next backward pass adds to"

@@ -15,6 +15,7 @@ from trace_analyzer.advice.opportunity import (
     length_ns,
     longest,
     members_of,
+    merged,
     places_of,
     responsible_code,
     share_of_window,
@@ -331,12 +332,10 @@ def _together(ranked: Sequence[tuple[tuple[bool, float], Advice]]) -> tuple[tupl
     ns, ratio, most_ns, most_ratio = (
         sum(getattr(item.saving, figure) for item in items) for figure in ("ns", "ratio", "at_most_ns", "at_most_ratio")
     )
-    return (ranked[0][0][0], sum(rank for (_, rank), _ in ranked)), replace(
-        items[0],
-        why="; ".join(item.why for item in items),
+    return (ranked[0][0][0], sum(rank for (_, rank), _ in ranked)), merged(
+        items,
         where="; ".join(item.where for item in items),
         saves_ns_at_most=sum(item.saves_ns_at_most for item in items),
-        how_bound="; and ".join(item.how_bound for item in items),
         saving=Saving(ns, ratio, most_ns, most_ratio, items[0].saving.has_steps),
     )
 

@@ -27,8 +27,8 @@ from trace_analyzer.analyses.kernel_bounds import FACTORS
 from trace_analyzer.analyses.tensor_cores import in_tf32
 from trace_analyzer.catalog.event_names import OPTIMIZER_STEP
 from trace_analyzer.frames.intervals import union
-from trace_analyzer.frames.lookups import as_strings, factorize, lookup
-from trace_analyzer.replay.kernel_changes import IN_FP32
+from trace_analyzer.frames.lookups import as_strings, factorize, lookup, map_unique
+from trace_analyzer.replay.kernel_changes import halved_in_16_bits
 from trace_analyzer.units import count, counted, percent
 
 
@@ -149,13 +149,10 @@ def fewer_bytes(context: AdviceContext) -> Opportunity | None:
         return None
     updates, _ = launched_within(context, context.within.activities, OPTIMIZER_STEP)
     own = context.within.activities.join(updates, on="activity_id", how="anti", maintain_order="left")
+    halved = halved_in_16_bits(trains=context.program == "training")
     passes = own.filter(
-        (pl.col("bound") == "memory")
-        & pl.col("group").is_in(["pointwise", "normalization"])
-        & ~pl.col("bucket").is_in(["optimizer", "loss"])
+        map_unique(own.select("bound", "group", "bucket", "operator"), halved.alias("halved")).to_series()
     )
-    if context.program == "training":  # under autocast
-        passes = where_called(passes, ~pl.col("operator").str.contains(IN_FP32).fill_null(False))
     name = pl.col("name")
     wide = where_called(passes, name.str.contains(r"\bfloat\b") & ~name.str.contains(r"(?i)half|bfloat16|double"))
     narrowed = _of_regimes(context, own.filter(in_tf32(own)))

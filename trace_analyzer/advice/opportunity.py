@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -49,14 +50,21 @@ class Opportunity:
     is_first: bool = False
 
 
+_Reasoned = TypeVar("_Reasoned", Opportunity, Advice)
+
+
+def merged(items: Sequence[_Reasoned], **figures: Any) -> _Reasoned:
+    """Merge items on different work into the first one, with the reasons of all and these figures."""
+    how_bound = "; and ".join(item.how_bound for item in items)
+    return replace(items[0], why="; ".join(item.why for item in items), how_bound=how_bound, **figures)
+
+
 def combined(opportunities: Sequence[Opportunity]) -> Opportunity:
-    """Merge opportunities with different work: the first one, with the reasons and the total saving of all."""
+    """Merge opportunities with different work, with their total saving."""
     members = [one.members for one in opportunities if one.members is not None]
-    return replace(
-        opportunities[0],
+    return merged(
+        opportunities,
         saves_ns=sum(one.saves_ns for one in opportunities),
-        how_bound="; and ".join(one.how_bound for one in opportunities),
-        why="; ".join(one.why for one in opportunities),
         members=pl.concat(members) if members else None,
     )
 

@@ -11,6 +11,7 @@ import polars as pl
 
 from trace_analyzer.allocator.snapshot import Snapshot, live_at, peaks_of, with_held
 from trace_analyzer.catalog import matches, rows
+from trace_analyzer.catalog.event_names import OPTIMIZER_STEP
 from trace_analyzer.schema import Table, columns
 
 UNKNOWN = "unknown"
@@ -141,12 +142,10 @@ def _passes(allocated: pl.DataFrame, snapshot: Snapshot) -> pl.DataFrame:
     """Fill the pass of allocations without a stack, and add the next event that begins another pass.
 
     Backward work runs on a thread of its own, which has no Python stack: between allocations of a backward call, what has
-    no stack belongs to it. Optimizers mark their steps (``Optimizer.step#``, `annotations`).
+    no stack belongs to it. Optimizers mark their steps (`OPTIMIZER_STEP`, `annotations`).
     """
-    step = pl.col("name").str.starts_with("Optimizer.step#")
-    marks = (
-        snapshot.annotations.filter(step).select("device", "time_us", inside=pl.col("stage") == "START").sort("time_us")
-    )
+    steps = snapshot.annotations.filter(pl.col("name").str.contains(OPTIMIZER_STEP))
+    marks = steps.select("device", "time_us", inside=pl.col("stage") == "START").sort("time_us")
     inside = pl.lit(None, pl.Boolean)
     if marks.height and allocated.get_column("time_us").null_count() == 0:
         times = allocated.select("device", "time_us").with_row_index().sort("time_us")

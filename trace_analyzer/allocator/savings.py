@@ -17,6 +17,7 @@ import polars as pl
 from trace_analyzer.allocator import Growth, LargerBatch, OutOfMemory, PeakSaving, attribution
 from trace_analyzer.allocator.snapshot import HELD, Snapshot, with_held
 from trace_analyzer.catalog import fixes, rows
+from trace_analyzer.catalog.event_names import OPTIMIZER_STEP
 from trace_analyzer.schema import Table, columns
 
 LEAST_SAVING = 0.02
@@ -112,7 +113,7 @@ def savings(
 
 def _optimizer(snapshot: Snapshot) -> str:
     """Return the class of the only optimizer whose steps are marked in the record; "" for none or several."""
-    names = snapshot.annotations.get_column("name").str.extract(r"^Optimizer\.step#(\w+)\.step$").drop_nulls().unique()
+    names = snapshot.annotations.get_column("name").str.extract(OPTIMIZER_STEP).drop_nulls().unique()
     return str(names.item()) if names.len() == 1 else ""
 
 

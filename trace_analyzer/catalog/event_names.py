@@ -107,8 +107,16 @@ def _named_work(names: pl.DataFrame) -> pl.DataFrame:
 NAMED = "named"
 MARKS = ("span", "end", "start", "part", NAMED)
 """What an event may mark, as defined in the header of ``step_marks.toml``."""
-OPTIMIZER_STEP = r"^Optimizer\.step#(\w+)\.step"
-"""Scope that PyTorch opens around an optimizer's step; the group is its class."""
+
+
+def optimizer_step(of: str = r"\w+") -> str:
+    """Return the pattern of the scope that PyTorch opens around an optimizer's step; the group is its class."""
+    return rf"^Optimizer\.step#({of})\.step"
+
+
+OPTIMIZER_STEP = optimizer_step()
+ZERO_GRAD = r"^Optimizer\.zero_grad#"
+"""Scope around an optimizer's `zero_grad()`."""
 LAYOUT_ASKED = r"^aten::(_nnz|sparse_dim|_coalesced?_?)$"
 """Operators with which an optimizer asks for the layout of sparse gradients, which no fused one takes."""
 PROFILER_STEP_NAME = r"^ProfilerStep#?\*?([0-9]{1,9})$"
@@ -246,7 +254,7 @@ NO_OPERATOR = r"^[^:<(]*[#\[\]/=@!|?][^:<]*$"
 SCOPE = rf"{NO_OPERATOR}|^[^:<(]*[\s.-][^:<]*$"
 """The same for files without user annotations, where blanks, dots and hyphens also indicate scopes, such as
 `train step`, `epoch-3` or `model.forward`."""
-SCOPES_OF_TORCH = r"^(ProfilerStep|Optimizer\.(step|zero_grad)|enumerate\(DataLoader\))#"
+SCOPES_OF_TORCH = rf"^(ProfilerStep|enumerate\(DataLoader\))#|{OPTIMIZER_STEP}|{ZERO_GRAD}"
 """Scopes that PyTorch itself opens."""
 _ANNOTATIONS = rf"{SCOPES_OF_TORCH}|^ProfilerStep|^## |{NO_OPERATOR}"
 

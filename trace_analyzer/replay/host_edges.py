@@ -322,7 +322,7 @@ def silences(recorded: Recording) -> Silences:
     """Return intervals of at least `SILENCE_NS` without an event, in which a thread may have slept or polled memory."""
     segments = recorded.segments
     long_ = np.flatnonzero(~segments.busy & (segments.end - segments.start >= SILENCE_NS))
-    present = np.flatnonzero(np.diff(segments.firsts))
+    present = segments.present
     first, last = segments.firsts[present], segments.firsts[present + 1] - 1
     far = np.full(present.size, _FAR)
     thread = np.concatenate([np.searchsorted(segments.firsts, long_, "right") - 1, present, present])
@@ -368,8 +368,8 @@ def hand_overs(recorded: Recording, quiet: Silences, taken: Ints) -> Resumes:
     rows = np.flatnonzero((quiet.end < _FAR) & free)
     works = np.zeros(recorded.processes.size, dtype=bool)
     segments = recorded.segments
-    present = np.flatnonzero(np.diff(segments.firsts))
-    works[present] = np.logical_or.reduceat((segments.part != RUNTIME) & segments.is_event, segments.firsts[present])
+    own_work = (segments.part != RUNTIME) & segments.is_event
+    works[segments.present] = np.logical_or.reduceat(own_work, segments.firsts[segments.present])
     works[recorded.calls.thread] = True
     releases = np.flatnonzero((quiet.start > -_FAR) & works[quiet.thread])
     if not rows.size or not releases.size:

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from trace_analyzer.analyses.tensor_cores import in_tf32
-from trace_analyzer.catalog.event_names import NAMED, OPTIMIZER_STEP, step_marks
+from trace_analyzer.catalog.event_names import NAMED, OPTIMIZER_STEP, ZERO_GRAD, step_marks
 from trace_analyzer.catalog.kernels import bucket_key, is_group_named, is_line, line_label, operand_type
 from trace_analyzer.errors import did_you_mean
 from trace_analyzer.frames.arrays import column
@@ -300,8 +300,7 @@ def narrower(weights: Weights, scene: Scene, options: Mapping[str, float | str])
     """Run eligible FP32 kernels in a narrower type, at `_reached` of its roof, or at the roof (option ``reach``).
 
     Matmuls and convolutions run on tensor cores. With 16 bits, those in TF32 take half, as its peaks are half of theirs, and
-    pointwise and normalization kernels move half the bytes, without losses and, in training, what autocast runs in FP32.
-    Lookups, gathers and scatters stay, because they have the type of their tables, and optimizers, as parameters do.
+    so do passes over memory (`halved_in_16_bits`). Optimizers stay, as parameters do.
     """
     half = options["dtype"] == "bf16"
     rows = scene.tables["tensor_cores"].filter((pl.col("reason") == "fp32") & (pl.col("time_ns") > 0))
@@ -327,16 +326,8 @@ def narrower(weights: Weights, scene: Scene, options: Mapping[str, float | str])
     factor = (joined.get_column("share") / reached).fill_null(1.0).clip(0.0, 1.0).to_numpy().copy()
     factor = factor[numbers.to_numpy()]
     if half and not mostly_narrow(scene.known.table):
-        trains = not scene.tables["backward_links"].is_empty()
-        stays = pl.col("operator").str.contains(IN_FP32).fill_null(False) if trains else pl.lit(value=False)
-        traffic = (
-            (pl.col("dtype") == "fp32")
-            & (pl.col("bound") == "memory")
-            & pl.col("group").is_in(["pointwise", "normalization"])
-            & ~pl.col("bucket").is_in(["optimizer", "loss"])
-            & ~stays
-            & pl.col("share").is_null()
-        )
+        halved = halved_in_16_bits(trains=not scene.tables["backward_links"].is_empty())
+        traffic = (pl.col("dtype") == "fp32") & halved & pl.col("share").is_null()
         factor[joined.select(traffic.fill_null(False)).to_series()[numbers].to_numpy()] = 0.5
         known = _with_roofs(scene)
         of_roof = (pl.col("roof_ns") / pl.col("duration_ns")).fill_null(1.0) if "reach" in options else pl.lit(1.0)
@@ -371,11 +362,22 @@ def _reached(scene: Scene, targets: list[str]) -> float:
 _LEAST_REACHED = 0.1
 """Least share of a roof: kernels below it are limited by something that a narrower type does not change."""
 
-IN_FP32 = (
+_IN_FP32 = (
     r"^aten::(_(log_)?softmax(_backward_data)?|native_(layer|group)_norm(_backward)?|sum|prod|cumsum|cumprod|norm|linalg_vector_norm"
     r"|pow|exp|expm1|log|log10|log1p|log2|reciprocal|rsqrt|softplus|softplus_backward)_?$"
 )
 """Operators that autocast runs in FP32 on CUDA devices, and their gradients (docs: "CUDA Ops that can autocast to float32")."""
+
+
+def halved_in_16_bits(*, trains: bool) -> pl.Expr:
+    """Return which FP32 kernels move half the bytes in 16 bits: pointwise and normalization kernels that memory limits.
+
+    Losses and, in training, what autocast runs in FP32 stay; so do lookups, gathers and scatters, because they have the type
+    of their tables.
+    """
+    stays = pl.col("operator").str.contains(_IN_FP32).fill_null(False) if trains else pl.lit(value=False)
+    passes = pl.col("group").is_in(["pointwise", "normalization"]) & ~pl.col("bucket").is_in(["optimizer", "loss"])
+    return (pl.col("bound") == "memory") & passes & ~stays
 
 
 def mostly_narrow(kernels: pl.DataFrame) -> bool:
@@ -470,7 +472,7 @@ def _refuse_what_does_not_fit(scene: Scene, times: float, updates: Flags) -> Non
 def _of_optimizer(scene: Scene) -> Flags:
     """Return the activities launched by optimizers, as parameters do not grow with the batch."""
     events = scene.tables["host_events"]
-    is_update = map_unique(events.select("name"), pl.col("name").str.contains(r"^Optimizer\.(step|zero_grad)#"))
+    is_update = map_unique(events.select("name"), pl.col("name").str.contains(f"{OPTIMIZER_STEP}|{ZERO_GRAD}"))
     return _launched_in(scene, events.filter(is_update.to_series()))
 
 

@@ -98,7 +98,7 @@ class Outcome:
 
 def unexplained_ratio(path: Ints, outcome: Outcome, weights: Weights) -> float:
     """Return the share of a path that nothing explains."""
-    return float(weights.rest[path].sum() / max(outcome.weight[path].sum(), 1))
+    return float(weights.rest[path].sum() / max(int(outcome.weight[path].sum()), 1))
 
 
 def faster(target: str, factor: float) -> tuple[Change]:

@@ -437,13 +437,13 @@ class Replay:
 
     def _host_ratio(self, path: Ints, outcome: Outcome, weights: Weights) -> float:
         """Return the share of CPU time on a path."""
-        total = max(outcome.weight[path].sum(), 1)
+        total = max(int(outcome.weight[path].sum()), 1)
         thread = path[self.graph.kind[path] == THREAD]
         return float((weights.host[path].sum() + weights.parts[:, self.graph.ref[thread]].sum()) / total)
 
     def _inferred_ratio(self, path: Ints, outcome: Outcome) -> float:
         inferred = self.graph.inferred[path] & is_any(self.graph.kind[path], _INFERRED)
-        return float(outcome.weight[path[inferred]].sum() / max(outcome.weight[path].sum(), 1))
+        return float(outcome.weight[path[inferred]].sum() / max(int(outcome.weight[path].sum()), 1))
 
     @cached_property
     def round_trip(self) -> float:

@@ -153,6 +153,11 @@ class Segments(NamedTuple):
         return known
 
     @property
+    def present(self) -> Ints:
+        """Return the threads that have pieces."""
+        return np.flatnonzero(np.diff(self.firsts))
+
+    @property
     def thread(self) -> Ints:
         """Return the thread of each piece."""
         return np.repeat(np.arange(self.firsts.size - 1), np.diff(self.firsts))
