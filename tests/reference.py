@@ -372,7 +372,8 @@ def _located(
     events: list[Row], header: Row, seen: list[tuple[int, str, str]], left_out: Counter[str], no_duration: int,
     unsupported: dict[str, int], count: int, pairs: int,
 ) -> Reference:  # fmt: skip
-    spans = [e for e in events if e["kind"] in (*NESTING, *DEVICE, "sync", "device-annotation", "session")]
+    held = (*NESTING, *DEVICE, "sync", "device-annotation", "session", "memory", "flow")
+    spans = [e for e in events if e["kind"] in held]
     spans = spans or [e for e in events if e["kind"] != "metadata"]
     origin = min((e["start"] for e in spans), default=0)
     end = max((e["start"] + e["duration"] for e in spans), default=0)

@@ -238,13 +238,25 @@ def test_numbers_that_are_none_are_missing(value: object) -> None:
     assert loaded(odd).device_events.select(columns).rows() == [(None,) * 4]
 
 
+MEMORY = {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 1, "ts": 4,
+          "args": {"Device Type": 1, "Device Id": 0, "Addr": 64, "Bytes": -512, "Total Allocated": 1024, "Total Reserved": 2048}}  # fmt: skip
+
+
 def test_flows_and_memory() -> None:
-    memory = {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 1, "ts": 4,
-              "args": {"Device Type": 1, "Device Id": 0, "Addr": 64, "Bytes": -512, "Total Allocated": 1024, "Total Reserved": 2048}}  # fmt: skip
-    trace = loaded(*PAIR, flow(1, *PAIR), memory)
+    trace = loaded(*PAIR, flow(1, *PAIR), MEMORY)
     columns = ("flow_id", "kind", "is_start", "time_ns")
     assert rows(trace.flows, *columns) == [("1", "launch", True, 0), ("1", "launch", False, 9)]
     assert trace.memory_events.drop("thread_id").rows() == [(3_000, 1, 0, 64, -512, 1024, 2048)]
+
+
+@pytest.mark.parametrize(
+    "first", [MEMORY, {"ph": "s", "id": 1, "cat": "ac2g", "name": "ac2g", "pid": 1, "tid": 1}], ids=["memory", "flow"]
+)
+def test_time_is_zero_at_the_first_event_of_any_table(first: dict[str, object]) -> None:
+    trace = loaded(*PAIR, first | {"ts": 0.5})
+    held = trace.memory_events if first is MEMORY else trace.flows
+    assert (held.item(0, "time_ns"), trace.host_events.item(0, "start_ns")) == (0, 500)
+    assert (trace.origin_ns, trace.duration_ns) == (500, loaded(*PAIR).duration_ns + 500)
 
 
 def test_host_events_are_in_order_of_nesting() -> None:

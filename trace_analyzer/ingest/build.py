@@ -129,13 +129,12 @@ def _without_npus(events: Classified) -> Classified:
 
 
 def _extent(events: Classified) -> tuple[int, int]:
-    """Return the first start and last end of events with a duration, ns; of all timed events where none has one."""
-    rows = events.rest.filter(pl.col("kind").is_in(["sync", "device-annotation", "session"]))
-    spans = [frame for frame in (events.python, events.host, events.device, rows) if frame.height]
-    points = [events.rest.filter(pl.col("kind") != "metadata"), events.arrows.with_columns(duration_ns=0)]
+    """Return the first start and last end of the events that tables hold, ns; of all timed events where they hold none."""
+    rows = events.rest.filter(pl.col("kind").is_in(["sync", "device-annotation", "session", "memory"]))
+    held = [events.python, events.host, events.device, rows, events.arrows.with_columns(duration_ns=0)]
     ends = pl.concat(
         frame.select(pl.col("start_ns").min(), (pl.col("start_ns") + pl.col("duration_ns")).max().alias("end_ns"))
-        for frame in spans or points
+        for frame in ([frame for frame in held if frame.height] or [events.rest.filter(pl.col("kind") != "metadata")])
     )
     start, end = ends.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
     return int(start or 0), int(end or 0)
