@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from tiers import examples
 
 from trace_analyzer.advice import LAUNCHING, RULES, _ranked, ranked_ratio
-from trace_analyzer.advice.opportunity import Opportunity, length_ns, total
+from trace_analyzer.advice.opportunity import Opportunity, total
 from trace_analyzer.catalog.fixes import fixes
-from trace_analyzer.frames.intervals import clip, union
+from trace_analyzer.frames.intervals import LENGTH_NS, clip, union
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Advice, Predicted, Report, Saving
 from trace_analyzer.report.summaries import saves_nothing
@@ -140,8 +140,8 @@ def counted_once(report: Report) -> None:
         most_ns = item.saving.at_most_ns
         if fixes()[item.id].last_resort or own.is_empty() or not most_ns:
             continue
-        shared = 0 if seen is None else total(clip(own, seen, ["device"]), length_ns())
-        own_ns = total(own, length_ns())
+        shared = 0 if seen is None else total(clip(own, seen, ["device"]), LENGTH_NS)
+        own_ns = total(own, LENGTH_NS)
         if most_ns - own_ns / steps > SHARED_RATIO * most_ns and "raised" in item.how_bound:
             assert "other waits, which other advice may count, too" in item.why
         total_ns += min(most_ns, own_ns / steps) * (1 - shared / own_ns)

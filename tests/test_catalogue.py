@@ -120,7 +120,7 @@ def test_architectures_by_names_of_kernels() -> None:
 def arithmetic(names: list[str], table: str) -> list[Any]:
     made = kernels.arithmetic(pl.Series("name", names, dtype=pl.String))
     if table == "operand":
-        return made.select(kernels.operand_type("name")).to_series().to_list()
+        return made.select(kernels.operand_type()).to_series().to_list()
     return made.select("tensor_cores", "fp32").rows() if table == "unit" else made.get_column(table).to_list()
 
 
@@ -139,7 +139,7 @@ def test_other_names() -> None:
     assert results("runtime", ["Optimizer.step#SGD.step"], "marks", "step_marks") == {}
     assert kernels.arithmetic(pl.Series(["kernel_v7"])).row(0) == ("kernel_v7", None, None, None, False, False)
     assert kernels.arithmetic(pl.Series([], dtype=pl.String)).is_empty()
-    assert pl.DataFrame({"name": ["kernel_v7"]}).select(kernels.operand_type("name")).item() is None
+    assert pl.DataFrame({"name": ["kernel_v7"]}).select(kernels.operand_type()).item() is None
 
 
 def test_fusions_by_chains_of_operators() -> None:

@@ -195,7 +195,7 @@ def test_the_type_in_a_kernels_name_is_that_of_an_operand(file: str, corpus_repo
     tables = corpus_report(file).tables
     types = tables["operator_inputs"].select("event_id", pl.col("input_types").cast(pl.String)).drop_nulls()
     works = tables["activities"].filter(pl.col("bucket").cast(pl.String).is_in(["matmul", "convolution", "attention"]))
-    named = works.with_columns(operand_type("name")).join(types, left_on="operator_id", right_on="event_id")
+    named = works.with_columns(operand_type()).join(types, left_on="operator_id", right_on="event_id")
     other = ~pl.col("input_types").str.contains(pl.format('"{}"', "operand_type"), literal=True)
     assert named.filter(other).select("name", "operand_type", "input_types").unique().rows() == []
 

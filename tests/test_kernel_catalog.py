@@ -67,7 +67,7 @@ def test_words_are_those_of_the_function_itself() -> None:
         "": None, None: None,
     }  # fmt: skip
     names = pl.DataFrame({"name": pl.Series(list(named), dtype=pl.String)})
-    assert names.select(function_words("name"))["name"].to_list() == list(named.values())
+    assert names.select(function_words())["name"].to_list() == list(named.values())
 
 
 def test_buckets_have_the_groups_of_the_article() -> None:

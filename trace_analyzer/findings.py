@@ -16,7 +16,7 @@ from trace_analyzer.analysis import CAUSES_OF_IDLE, PARTITION, Value
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.checks import doubted_reasons, suppressed_metrics
 from trace_analyzer.errors import UNIT, UsageError, breaks_off, is_damaged
-from trace_analyzer.frames.intervals import clip, filter_inside, spans_on
+from trace_analyzer.frames.intervals import LENGTH_NS, clip, filter_inside, spans_on
 from trace_analyzer.frames.lookups import where_equal
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.report import BoundShare, Check, DeviceReport, Window
@@ -198,7 +198,7 @@ def window_findings(
     lengths = (
         [end - start for start, end in window.intervals]
         if window.steps
-        else steps.select(pl.col("end_ns") - pl.col("start_ns")).to_series().to_list()
+        else steps.select(LENGTH_NS).to_series().to_list()
     )
     count = len(window.steps) or steps.height
     if sources.measured_step_ms is not None and not count:

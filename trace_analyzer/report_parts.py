@@ -8,9 +8,10 @@ import polars as pl
 
 from trace_analyzer.analyses import blame, communication, kernel_bounds, operators, roofline, run_ahead, tensor_cores
 from trace_analyzer.analyses.device_models import MatchedDevices, possible_share
-from trace_analyzer.analyses.host import CALLS, Host, call_line
+from trace_analyzer.analyses.host import Host, call_line
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.devices import Device
+from trace_analyzer.catalog.event_names import CALLS
 from trace_analyzer.catalog.fixes import Accelerator, accelerator_of
 from trace_analyzer.catalog.kernels import article as article_figures
 from trace_analyzer.checks import NO_RUN_AHEAD, suppress_metrics, suppress_step_metrics
@@ -97,8 +98,7 @@ def _device_report(row: dict[str, Any], tables: DeviceTables) -> DeviceReport:
     linked_count = activities.height - activities.get_column("launch_id").null_count()
     caused = sums.group_by("cause").agg(pl.col("idle_ns").sum())
     earlier_ns = int(caused.filter(pl.col("cause") == EARLIER_WORK).get_column("idle_ns").sum())
-    length = pl.col("end_ns") - pl.col("start_ns")
-    parts = busy_parts.group_by("part").agg(length.sum().alias("ns"))
+    parts = busy_parts.group_by("part").agg(intervals.LENGTH_NS.sum().alias("ns"))
     return DeviceReport(
         index=device_id(row["label"]),
         name=row["name"],
@@ -191,10 +191,9 @@ def _communication(
     """Sum the communication of one device, with the exposed time of the partition; None without any."""
     if collectives.is_empty():
         return None
-    spans = collectives.with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
-    length = pl.col("end_ns") - pl.col("start_ns")
-    time_ns = int(intervals.union(spans, ["device"]).select(length.sum()).item())
-    exposed_ns = int(busy_parts.filter(pl.col("part") == "communication").select(length.sum()).item())
+    spans = collectives.with_columns(intervals.END_NS)
+    time_ns = int(intervals.union(spans, ["device"]).select(intervals.LENGTH_NS.sum()).item())
+    exposed_ns = int(busy_parts.filter(pl.col("part") == "communication").select(intervals.LENGTH_NS.sum()).item())
     known = collectives.drop_nulls("bus_byte_per_s")
     known_ns = _total_ns(known)
     best = communication.drop_nulls("best_bus_byte_per_s").sort("best_bus_byte_per_s").tail(1)
@@ -361,11 +360,12 @@ def step_reports(
     """Return each step with its verdict and its work, without the figures that failed checks suppress."""
     ids = device_ids(devices)
     figures = step_work.select("device", pl.col("step").alias("index"), "flop", "mfu_ratio", "mfu_most_ratio")
-    length = pl.col("end_ns") - pl.col("start_ns")
     rows = (
         steps.join(figures, on=["device", "index"], how="left", maintain_order="left")
         .rename({"mfu_ratio": "mfu", "mfu_most_ratio": "mfu_at_most"})
-        .with_columns(length.alias("duration_ns"), (length - pl.col("busy_ns")).alias("idle_ns"))
+        .with_columns(
+            intervals.LENGTH_NS.alias("duration_ns"), (intervals.LENGTH_NS - pl.col("busy_ns")).alias("idle_ns")
+        )
         .select(field.name for field in fields(StepReport))
     )
     reports = tuple(StepReport(**{**row, "device": ids[row["device"]]}) for row in rows.to_dicts())

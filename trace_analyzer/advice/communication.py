@@ -16,7 +16,6 @@ from trace_analyzer.advice.opportunity import (
     by_a_pipeline,
     combined,
     copies_of,
-    end_ns_of,
     for_results,
     held_ns,
     idle_of,
@@ -27,7 +26,6 @@ from trace_analyzer.advice.opportunity import (
     largest_names,
     largest_operators,
     launched_within,
-    length_ns,
     longest,
     members_of,
     profiled,
@@ -39,6 +37,7 @@ from trace_analyzer.advice.window_context import BY_INDUCTOR, COMPILED, AdviceCo
 from trace_analyzer.analyses.communication import with_exposed
 from trace_analyzer.catalog.devices import interconnects_of
 from trace_analyzer.catalog.event_names import DDP, TO_HOST, TO_PEER, WITHIN_DEVICE, copy_direction
+from trace_analyzer.frames.intervals import END_NS, LENGTH_NS
 from trace_analyzer.frames.lookups import lookup
 from trace_analyzer.replay.kernel_changes import BUCKET_BYTES, BUCKETED, mostly_narrow
 from trace_analyzer.report.summaries import judged_parts
@@ -233,7 +232,7 @@ def pinned_memory(context: AdviceContext) -> Opportunity | None:
     known = [one for one in both if one is not None]
     called = ["name", "operator", "dtype", "launch_id"]
     blocking = idle.join(copies, left_on="event_id", right_on="launch_id", coalesce=False).select(
-        *called, length_ns().alias("ns")
+        *called, LENGTH_NS.alias("ns")
     )
     held = pl.concat([blocking, pageable.select(*called, pl.col("duration_ns").alias("ns"))], how="vertical_relaxed")
     if_more = "without that, the CPU prepares its next work while the device copies"
@@ -290,7 +289,7 @@ def small_copies(context: AdviceContext) -> Opportunity | None:
     small = copies_of(context, TO_PEER, inverted=True).filter(pl.col("bytes") < thresholds.SMALL_COPY_BYTES)
     if small.height <= context.steps:
         return None
-    spans = context.within.activities.select("device", "start_ns", end_ns_of(), "bound")
+    spans = context.within.activities.select("device", "start_ns", END_NS, "bound")
     opportunity = kernel_opportunity(
         context,
         with_exposed(small, spans.filter(pl.col("bound") != "copy")),

@@ -13,7 +13,6 @@ from trace_analyzer.advice.opportunity import (
     in_a_step,
     kernel_opportunity,
     launched_within,
-    length_ns,
     outside,
     run_opportunity,
     steps_of,
@@ -25,7 +24,7 @@ from trace_analyzer.advice.overhead import LAUNCHING, idle_before, replayed_rati
 from trace_analyzer.advice.window_context import COMPILED, AdviceContext
 from trace_analyzer.catalog.event_names import LAYOUT_ASKED, OPTIMIZER_STEP, ZERO_GRAD, optimizer_step
 from trace_analyzer.catalog.fixes import FUSED
-from trace_analyzer.frames.intervals import union
+from trace_analyzer.frames.intervals import LENGTH_NS, union
 from trace_analyzer.frames.lookups import map_unique
 from trace_analyzer.units import counted, size
 
@@ -108,7 +107,7 @@ def fuse_replayed(context: AdviceContext) -> Opportunity | None:
         f"{in_a_step(context, rows.height, 'small kernel stands', 'small kernels stand')} beside another one on the same stream, and a"
         " graph starts each",
     )
-    gaps_ns = total(idle_before(context, rows, ("device-gap",)), length_ns())
+    gaps_ns = total(idle_before(context, rows, ("device-gap",)), LENGTH_NS)
     return opportunity and replace(opportunity, saves_ns=opportunity.saves_ns + gaps_ns)
 
 

@@ -5,8 +5,9 @@ These are waits, kernels that differ between steps, collectives, and CPU work.
 
 import polars as pl
 
-from trace_analyzer.advice.opportunity import length_ns, total, worth_ns
+from trace_analyzer.advice.opportunity import total, worth_ns
 from trace_analyzer.advice.window_context import AdviceContext
+from trace_analyzer.frames.intervals import LENGTH_NS
 from trace_analyzer.replay.changes import MANY_WAITS, in_pieces
 from trace_analyzer.units import counted, duration, percent
 
@@ -112,7 +113,7 @@ def _collectives(context: AdviceContext) -> list[str]:
 def _outside(context: AdviceContext) -> list[str]:
     """Name CPU work that takes a relevant share of the window and that a graph does not change."""
     outside = context.idle.filter((pl.col("cause") != "cpu-operator") | ~context.is_launching)
-    idle = {cause: total(outside.filter(pl.col("cause") == cause), length_ns()) for cause in _OUTSIDE}
+    idle = {cause: total(outside.filter(pl.col("cause") == cause), LENGTH_NS) for cause in _OUTSIDE}
     return [
         f"{what} ({duration(idle[cause] / context.steps)}{_per_step(context)}) stays outside of it"
         for cause, what in _OUTSIDE.items()

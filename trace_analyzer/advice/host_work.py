@@ -12,7 +12,6 @@ from trace_analyzer import thresholds
 from trace_analyzer.advice.opportunity import (
     Opportunity,
     idle_opportunity,
-    length_ns,
     longest,
     members_of,
     merged,
@@ -40,7 +39,7 @@ from trace_analyzer.catalog.fixes import (
     pages,
     with_remark,
 )
-from trace_analyzer.frames.intervals import clip
+from trace_analyzer.frames.intervals import LENGTH_NS, clip
 from trace_analyzer.report import Advice, Saving
 from trace_analyzer.units import NS_PER_S, count, counted, duration, flops, percent
 
@@ -56,19 +55,19 @@ def cpu_operators(context: AdviceContext) -> Opportunity | None:
     An operator that launches work afterwards does not compute on the CPU: it takes long to prepare its launch.
     """
     idle = context.idle.filter(pl.col("cause") == "cpu-operator", context.prepared.is_null())
-    before_launch, idle_ns = idle.filter(context.is_launching), total(idle, length_ns())
+    before_launch, idle_ns = idle.filter(context.is_launching), total(idle, LENGTH_NS)
     why = "single operators keep the CPU busy for over 1 ms without a runtime call, while the GPU waits"
     if before_launch.height:
-        share = percent(total(before_launch, length_ns()) / max(1, idle_ns))
+        share = percent(total(before_launch, LENGTH_NS) / max(1, idle_ns))
         why += f"; {share} of it in GPU operators before their launch"
     regions = context.host.texts(before_launch.get_column("event_id")).cast(pl.String).str.contains(COMPILED)
-    compiled_ns, launch_ns = (total(before_launch.filter(rows), length_ns()) for rows in (regions, ~regions))
+    compiled_ns, launch_ns = (total(before_launch.filter(rows), LENGTH_NS) for rows in (regions, ~regions))
     others = idle.filter(~context.is_launching.fill_null(False))
     events = others.get_column("event_id")
     factory = context.host.texts(context.around.outermost_operators(pl.col("name").str.contains(_FACTORY))[events])
     made = others.with_columns(factory.cast(pl.String).str.extract(_FACTORY).alias("factory")).drop_nulls("factory")
-    made_ns, rest_ns = total(made, length_ns()), idle_ns - compiled_ns - launch_ns - total(made, length_ns())
-    most = made.group_by("factory").agg(length_ns().sum().alias("ns")).sort("ns", "factory", descending=[True, False])
+    made_ns, rest_ns = total(made, LENGTH_NS), idle_ns - compiled_ns - launch_ns - total(made, LENGTH_NS)
+    most = made.group_by("factory").agg(LENGTH_NS.sum().alias("ns")).sort("ns", "factory", descending=[True, False])
     cases = (
         (compiled_ns, "compiled region"),
         (made_ns, "made on the CPU"),
@@ -86,7 +85,7 @@ def cpu_preparation(context: AdviceContext) -> Opportunity | None:
     causes = ("cpu-operator", "python")
     rows = context.idle.with_columns(context.prepared).lazy()
     idle = rows.filter(pl.col("cause").is_in(causes), pl.col("prepared").is_not_null())
-    sums = idle.group_by("prepared").agg(length_ns().sum().alias("ns"))
+    sums = idle.group_by("prepared").agg(LENGTH_NS.sum().alias("ns"))
     by_kind = sums.sort("ns", "prepared", descending=[True, False]).collect()
     kinds = [kind for kind, ns in by_kind.iter_rows() if ns >= _PART_OF_CODE * total(by_kind, "ns")]
     served = " in inference" if context.program == "inference" else ""
@@ -102,7 +101,7 @@ def record_stacks(context: AdviceContext) -> Opportunity | None:
     It is first where most of the idle time has no name.
     """
     idle = context.idle.lazy().filter(pl.col("cause") == "host-unknown")
-    ns, all_ns = total(idle, length_ns()), total(context.idle, length_ns())
+    ns, all_ns = total(idle, LENGTH_NS), total(context.idle, LENGTH_NS)
     if ns < max(1, thresholds.UNNAMED_RATIO * all_ns) or "overhead-bound" not in context.regimes:
         return None
     places = places_of(idle)
@@ -112,7 +111,7 @@ def record_stacks(context: AdviceContext) -> Opportunity | None:
         f"{percent(ns / all_ns)} of the idle time is unrecorded host time, {share_of_window(context, ns)}: the launching thread recorded"
         " nothing then, often plain Python",
         partial(responsible_code, context, idle),
-        longest(places, length_ns()),
+        longest(places, LENGTH_NS),
         members=places,
         is_saving=False,
         is_first=2 * ns > all_ns,
@@ -148,7 +147,7 @@ def labels_at_once(context: AdviceContext) -> Opportunity | None:
         "the window, less all but one of the calls for each input",
         f"the pipeline prepares and runs each input {count(each)} times, once per label",
         lambda steps: str(runs.item(0, "name")),
-        longest(work, length_ns()),
+        longest(work, LENGTH_NS),
         members=work,
         case=task,
     )
@@ -232,7 +231,7 @@ def cpu_advice(run: CpuRun, names: pl.DataFrame) -> tuple[Advice, ...]:
 
 def _leading(run: CpuRun, part: str) -> str | None:
     """Return the function or operator that holds most of a part of the main thread's time."""
-    own = run.pieces.filter(pl.col("part") == part).group_by("name").agg(length_ns().sum().alias("time_ns"))
+    own = run.pieces.filter(pl.col("part") == part).group_by("name").agg(LENGTH_NS.sum().alias("time_ns"))
     return own.sort("time_ns", "name").item(-1, "name") if own.height else None
 
 
@@ -257,7 +256,7 @@ def _longest_ns(pieces: pl.DataFrame, concerned: pl.Expr, fused: str) -> int:
     runs = (
         chains.filter(concerned, pl.col("name").fill_null("") != fused)
         .group_by("chain", "event_id")
-        .agg(length_ns().sum().alias("ns"))
+        .agg(LENGTH_NS.sum().alias("ns"))
     )
     return total(runs.group_by("chain").agg(pl.col("ns").max()), "ns")
 
@@ -266,7 +265,7 @@ def _flop_per_s(pieces: pl.DataFrame) -> float | None:
     """Return what the operators of known FLOP reach together; None where there are none."""
     known = pieces.filter(pl.col("flop").is_not_null())
     flop = float(known.unique("event_id").get_column("flop").sum())
-    return flop / total(known, length_ns()) * NS_PER_S if flop else None
+    return flop / total(known, LENGTH_NS) * NS_PER_S if flop else None
 
 
 def _advice(
@@ -287,9 +286,9 @@ def _advice(
         concerned &= pl.col("phase").fill_null("").is_in(fix.phases)
     if fix.bits is not None:
         concerned &= pl.col("bits").is_in(fix.bits)
-    pieces = run.pieces.filter(concerned).with_columns(length_ns().alias("time_ns")).sort("time_ns", descending=True)
+    pieces = run.pieces.filter(concerned).with_columns(LENGTH_NS.alias("time_ns")).sort("time_ns", descending=True)
     time = total(pieces, "time_ns")
-    silent = run.window_ns - total(run.pieces, length_ns())
+    silent = run.window_ns - total(run.pieces, LENGTH_NS)
     time += silent if "host-unknown" in fix.parts and fix.phases is None else 0
     fused = "aten::_softmax" if "attention" in cases else ""
     kept = _longest_ns(run.pieces, concerned, fused) if fix.keeps_longest else 0

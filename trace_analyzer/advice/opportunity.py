@@ -14,7 +14,7 @@ from trace_analyzer.catalog import NAME_LIMIT
 from trace_analyzer.catalog.event_names import WITHIN_DEVICE, built_in_call, copy_direction, in_function
 from trace_analyzer.catalog.fixes import PROFILE
 from trace_analyzer.catalog.kernels import OWN_NAME, function_name, kernel_pattern
-from trace_analyzer.frames.intervals import clip, lookup_at, union
+from trace_analyzer.frames.intervals import END_NS, LENGTH_NS, clip, lookup_at, union
 from trace_analyzer.frames.lookups import as_strings, factorize, map_unique, sum_by_group
 from trace_analyzer.report import Advice
 from trace_analyzer.units import count, counted, duration, percent
@@ -69,14 +69,9 @@ def combined(opportunities: Sequence[Opportunity]) -> Opportunity:
     )
 
 
-def length_ns() -> pl.Expr:
-    """Return the expression for the length of intervals (start_ns, end_ns)."""
-    return pl.col("end_ns") - pl.col("start_ns")
-
-
 def members_of(rows: pl.DataFrame) -> pl.DataFrame:
     """Return device, start_ns, end_ns of rows with these columns, or with device, start_ns, duration_ns."""
-    return (rows if "end_ns" in rows.columns else rows.with_columns(end_ns_of())).select("device", "start_ns", "end_ns")
+    return (rows if "end_ns" in rows.columns else rows.with_columns(END_NS)).select("device", "start_ns", "end_ns")
 
 
 def total(frame: pl.DataFrame | pl.LazyFrame, figure: str | pl.Expr) -> int:
@@ -149,7 +144,7 @@ def largest_names(rows: pl.DataFrame, name: pl.Expr, figure: pl.Expr, steps: int
 
 def responsible_code(context: AdviceContext, idle: pl.DataFrame | pl.LazyFrame, steps: int) -> str:
     """Name the code that most of this idle time is attributed to, by function; else the work that waited."""
-    rows = idle.lazy().select("event_id", "code", "gap_id", length_ns().alias("ns"))
+    rows = idle.lazy().select("event_id", "code", "gap_id", LENGTH_NS.alias("ns"))
     blamed = rows.filter(pl.col("event_id").is_not_null()).drop("gap_id").collect()
     if blamed.is_empty():
         unblamed = rows.collect()
@@ -272,17 +267,17 @@ def share_of_step(context: AdviceContext, ns: float) -> str:
     return f"{percent(min(1.0, ns / context.window_ns))} of {'a step' if context.has_steps else 'the window'}"
 
 
-def idle_of(context: AdviceContext, causes: tuple[str, ...], why: str, extra: str = "") -> Opportunity | None:
+def idle_of(context: AdviceContext, causes: tuple[str, ...], why: str) -> Opportunity | None:
     """Return the opportunity to save idle time of some causes: at most all of it.
 
     Idle time that is charged to a wait counts too while such work was in progress: without the work it ends earlier.
     """
     charged, works = context.idle.lazy().filter(pl.col("cause").is_in(causes)), {*causes} & {*NAMED_WORK}
     waiting = behind_waits(context.idle, context.host, context.launch_threads, works)
+    extra = ", and idle time after waits during such work" if waiting.height else ""
     if waiting.height:
-        ns = duration(total(waiting, length_ns()) / context.steps)
+        ns = duration(total(waiting, LENGTH_NS) / context.steps)
         why = f"{why}; {ns} of it follow a wait for the device, and are hidden too if that wait goes"
-        extra = f", and idle time after waits during such work{extra}"
     return idle_opportunity(context, pl.concat([charged, waiting.lazy()]), causes, why, extra)
 
 
@@ -295,8 +290,8 @@ def idle_opportunity(
     ``beside`` has other intervals of the device that go with them. A query of many intervals takes no memory: each figure
     collects the columns that it needs.
     """
-    saves, places = total(idle, length_ns()), places_of(idle)
-    saves += 0 if beside is None else total(beside, length_ns())
+    saves, places = total(idle, LENGTH_NS), places_of(idle)
+    saves += 0 if beside is None else total(beside, LENGTH_NS)
     if saves == 0:
         return None
     return Opportunity(
@@ -304,7 +299,7 @@ def idle_opportunity(
         f"all idle time of the window with cause {' + '.join(map(phrase, causes))}{extra}",
         f"{share_of_window(context, saves)}: {why}",
         partial(responsible_code, context, idle) if places.height else lambda steps: "",
-        longest(places, length_ns()),
+        longest(places, LENGTH_NS),
         members=places if beside is None else pl.concat([places, members_of(beside)]),
     )
 
@@ -315,9 +310,9 @@ def kernel_opportunity(
     """Return the opportunity of some kernels; ``saves`` is the saving of each."""
     if rows.is_empty():
         return None
-    timed = rows.with_columns(end_ns_of(), saves.alias("saves_ns"), pl.col("duration_ns").alias("time_ns"))
+    timed = rows.with_columns(END_NS, saves.alias("saves_ns"), pl.col("duration_ns").alias("time_ns"))
     opportunity = Opportunity(
-        total(timed, "saves_ns"), how_bound, why, partial(largest_operators, rows), longest(timed, length_ns()), values,
+        total(timed, "saves_ns"), how_bound, why, partial(largest_operators, rows), longest(timed, LENGTH_NS), values,
         members_of(timed),
     )  # fmt: skip
     return _within_their_part(context, opportunity, timed, timed.get_column("bound").unique().to_list())
@@ -339,7 +334,7 @@ def run_opportunity(
         how_bound,
         why,
         partial(_patterns, runs),
-        longest(runs, length_ns()),
+        longest(runs, LENGTH_NS),
         values,
         members_of(runs),
     )
@@ -379,7 +374,7 @@ def held(context: AdviceContext, rows: pl.DataFrame, bounds: Sequence[str | None
 
 def held_ns(context: AdviceContext, rows: pl.DataFrame, bounds: Sequence[str | None]) -> int:
     """Return the length of this time, ns."""
-    return total(held(context, rows, bounds), length_ns())
+    return total(held(context, rows, bounds), LENGTH_NS)
 
 
 def _patterns(runs: pl.DataFrame, steps: int) -> str:
@@ -400,11 +395,6 @@ def _times(times: int, saves: int, steps: int) -> str:
     number = count(times / each)
     often = "once" if number == "1" else f"{number} times"
     return f"{often} a step ({duration(saves / each)})" if each > 1 else f"{often} ({a_step(saves, steps)})"
-
-
-def end_ns_of() -> pl.Expr:
-    """Return the expression for ``end_ns`` of rows (start_ns, duration_ns)."""
-    return (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
 
 
 def outside(rows: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
@@ -432,7 +422,7 @@ def with_claims(ranked: Sequence[Advice], members: Mapping[str, pl.DataFrame]) -
 
 def _claimed(item: Advice, above: Sequence[Advice], spans: Mapping[str, pl.DataFrame]) -> Advice:
     own = spans.get(item.id)
-    if own is None or not (length := total(own, length_ns())):
+    if own is None or not (length := total(own, LENGTH_NS)):
         return item
     shared = [(_shared_ns(own, spans[other.id]) / length, other) for other in above if other.id in spans]
     ratio, first = max(shared, key=lambda pair: pair[0], default=(0.0, item))
@@ -444,4 +434,4 @@ def _claimed(item: Advice, above: Sequence[Advice], spans: Mapping[str, pl.DataF
 
 
 def _shared_ns(own: pl.DataFrame, other: pl.DataFrame) -> int:
-    return total(clip(own, other, ["device"]), length_ns())
+    return total(clip(own, other, ["device"]), LENGTH_NS)

@@ -15,7 +15,6 @@ from trace_analyzer.advice.opportunity import (
     a_step,
     by_a_pipeline,
     code_of_events,
-    end_ns_of,
     for_results,
     held,
     idle_of,
@@ -23,7 +22,6 @@ from trace_analyzer.advice.opportunity import (
     kernel_word,
     largest_operators,
     launched_within,
-    length_ns,
     longest,
     members_of,
     places_of,
@@ -34,16 +32,16 @@ from trace_analyzer.advice.opportunity import (
     worth_ns,
 )
 from trace_analyzer.advice.window_context import COMPILED, AdviceContext
-from trace_analyzer.analyses.host import CALLS
 from trace_analyzer.catalog.event_names import (
     BLOCKING,
+    CALLS,
     FROM_HOST,
     OF_DATALOADER,
     OPTIMIZER_STEP,
     TO_HOST,
     copy_direction,
 )
-from trace_analyzer.frames.intervals import clip, union, with_covered
+from trace_analyzer.frames.intervals import END_NS, LENGTH_NS, clip, union, with_covered
 from trace_analyzer.report.summaries import judged_parts
 from trace_analyzer.units import count, counted, duration
 from trace_analyzer.vocabulary import EARLIER_WORK, PARTS, shortened_by
@@ -64,7 +62,7 @@ def _once(context: AdviceContext) -> pl.DataFrame:
     rows = context.idle.filter(pl.col("cause").is_in(_ONCE))
     if rows.filter(pl.col("cause") != "graph-capture").is_empty():
         return rows.clear()
-    stretches = rows.group_by("gap_id").agg(length_ns().sum().alias("ns")).get_column("ns").top_k(_FEW_STRETCHES)
+    stretches = rows.group_by("gap_id").agg(LENGTH_NS.sum().alias("ns")).get_column("ns").top_k(_FEW_STRETCHES)
     once = context.steps <= 1 and not context.recompiled and 2 * int(stretches.sum()) > context.window_ns
     return rows if once else rows.clear()
 
@@ -91,13 +89,13 @@ def cuda_graphs(context: AdviceContext) -> Opportunity | None:
     others = context.within.activities.join(updates, on="activity_id", how="anti")
     ended = context.within.gaps.join(updates, on="activity_id", how="semi")
     idle = context.launching_idle.join(ended, on="gap_id", how="anti")
-    if total(idle, length_ns()) < worth_ns(context):
+    if total(idle, LENGTH_NS) < worth_ns(context):
         return None
     if not (others.get_column("kind") == "kernel").any():
         return None
     if replayed_ratio(others) > thresholds.REPLAYED_RATIO:
         return None
-    if is_in_pieces(context) and total(_after_waits(context), length_ns()):
+    if is_in_pieces(context) and total(_after_waits(context), LENGTH_NS):
         return None
     launches = others.get_column("launch_id").drop_nulls().n_unique()
     per_step = counted(launches / context.steps, "launch", "launches") + (" per step" if context.steps > 1 else "")
@@ -133,9 +131,9 @@ def bigger_batch(context: AdviceContext) -> Opportunity | None:
     if context.verdict.cause not in ("launch", "small-kernels"):
         return None
     parts, idle = judged_parts(context.verdict), context.launching_idle
-    launching_ns = total(idle, length_ns())
+    launching_ns = total(idle, LENGTH_NS)
     overhead = launching_ns + parts.get("latency", 0) + parts.get("device-gap", 0)
-    silent_ns = total(context.idle.lazy().filter(pl.col("cause").is_in(LAUNCHING)), length_ns()) - launching_ns
+    silent_ns = total(context.idle.lazy().filter(pl.col("cause").is_in(LAUNCHING)), LENGTH_NS) - launching_ns
     if silent_ns > overhead:
         return None
     kernels = context.within.activities.filter(
@@ -155,7 +153,7 @@ def bigger_batch(context: AdviceContext) -> Opportunity | None:
         f"{' per step' if context.steps > 1 else ''}), and each launch leaves {duration(overhead / launches)} of the device"
         " unused",
         partial(largest_operators, kernels),
-        longest(places, length_ns()),
+        longest(places, LENGTH_NS),
         members=places,
         is_replayed=silent_ns < worth_ns(context),
         case="decoding" if appends_to_cache(context) else "",
@@ -176,7 +174,7 @@ def garbage_collection(context: AdviceContext) -> Opportunity | None:
         return None
     idle = context.idle.filter(pl.col("cause") == "garbage-collection")
     called = context.host.texts(idle.get_column("event_id")).cast(pl.String).str.contains(_COLLECT).fill_null(False)
-    asked = 2 * total(idle.filter(called), length_ns()) > total(idle, length_ns())
+    asked = 2 * total(idle.filter(called), LENGTH_NS) > total(idle, LENGTH_NS)
     return replace(
         opportunity,
         why=opportunity.why + ("; the program itself calls gc.collect()" if asked else ""),
@@ -199,7 +197,7 @@ def synchronization(context: AdviceContext) -> Opportunity | None:
     why = "after a blocking call the queue is empty, and the GPU waits for the next launch"
     waits = _waits(context)
     idle, kernels = _of_waiting_operators(context, waits.get_column("event_id"))
-    gone_ns = total(idle, length_ns()) + total(kernels, length_ns())
+    gone_ns = total(idle, LENGTH_NS) + total(kernels, LENGTH_NS)
     extra = (
         " + idle time and kernels of the operators that wait for their own result, as they go too" if gone_ns else ""
     )
@@ -255,14 +253,14 @@ def _waits(context: AdviceContext) -> pl.DataFrame:
     """Return event_id, ns: idle time after calls that wait for the device, and the time for which they hold the CPU."""
     idle = _after_waits(context).filter(pl.col("event_id").is_not_null())
     held = with_covered(_blocking(context), _busy(context), ["track"], "ns").select("event_id", "ns")
-    waits = pl.concat([idle.select("event_id", length_ns().alias("ns")), held], how="vertical_relaxed")
+    waits = pl.concat([idle.select("event_id", LENGTH_NS.alias("ns")), held], how="vertical_relaxed")
     return waits.filter(pl.col("ns") > 0)
 
 
 def _blocking(context: AdviceContext) -> pl.DataFrame:
     """Return the calls that wait for the device: those that synchronize, and copies that return after their copy."""
     copies = context.within.activities.filter(pl.col("kind") == "memcpy")
-    copied = copies.group_by(pl.col("launch_id").alias("event_id")).agg(end_ns_of().max().alias("copied_ns"))
+    copied = copies.group_by(pl.col("launch_id").alias("event_id")).agg(END_NS.max().alias("copied_ns"))
     calls = context.host.calls.join(copied, on="event_id", how="left", maintain_order="left")
     blocks = (pl.col("work") == BLOCKING).fill_null(False) | (pl.col("copied_ns") < pl.col("end_ns"))
     return calls.filter(blocks).with_columns(pl.lit(0).alias("track"))
@@ -366,8 +364,8 @@ def allocator(context: AdviceContext) -> Opportunity | None:
     freed = context.host.events.get_column("name")[idle.get_column("event_id")].cast(pl.String).str.contains(_FREES)
     # What is given back has to be allocated again.
     cases = ((_EMPTIES, sources == _EMPTIES), ("cudaFree", freed & sources.is_null()))
-    all_ns = total(idle, length_ns())
-    asked = (case for case, rows in cases if 4 * total(idle.filter(rows.fill_null(False)), length_ns()) > all_ns)
+    all_ns = total(idle, LENGTH_NS)
+    asked = (case for case, rows in cases if 4 * total(idle.filter(rows.fill_null(False)), LENGTH_NS) > all_ns)
     return opportunity and replace(opportunity, case=next(asked, ""))
 
 
@@ -422,7 +420,7 @@ def warm_up(context: AdviceContext) -> Opportunity | None:
             _once(context),
             "idle time in compilation, allocation and graph captures, most of the window in a few long stretches",
         )
-    saves = total(cold, length_ns())
+    saves = total(cold, LENGTH_NS)
     if not saves:
         return None
     return Opportunity(
@@ -431,7 +429,7 @@ def warm_up(context: AdviceContext) -> Opportunity | None:
         f"{share_of_window(context, saves)}: the device waits for one-time work of the process: loading kernels,"
         " allocating memory, starting libraries",
         partial(responsible_code, context, cold),
-        longest(cold, length_ns()),
+        longest(cold, LENGTH_NS),
         members=members_of(cold),
         case="TorchScript" if context.is_scripted else "",
     )
@@ -479,10 +477,10 @@ def earlier_work(context: AdviceContext) -> Opportunity | None:
     idle = context.idle.filter(pl.col("cause") == EARLIER_WORK)
     if idle.is_empty():
         return None
-    main = idle.sort(length_ns(), descending=True, maintain_order=True).head(1)
+    main = idle.sort(LENGTH_NS, descending=True, maintain_order=True).head(1)
     waiting = context.within.gaps.get_column("name")[main.get_column("gap_id")].item()
     waiter = context.host.texts(main.get_column("event_id")).item()
-    ns = total(idle, length_ns())
+    ns = total(idle, LENGTH_NS)
     return Opportunity(
         ns,
         "time in which the device ran work launched before the recording; not a saving: the program becomes no faster, but the"
@@ -491,7 +489,7 @@ def earlier_work(context: AdviceContext) -> Opportunity | None:
         lambda steps: (
             f"before {kernel_word(waiting)}, which was launched at the beginning, while the CPU waited in {waiter}"
         ),
-        longest(main, length_ns()),
+        longest(main, LENGTH_NS),
         members=members_of(idle),
         is_saving=False,
     )

@@ -9,12 +9,13 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.blame import Attribution
-from trace_analyzer.analyses.host import CALLS, Context, Host
+from trace_analyzer.analyses.host import Context, Host
 from trace_analyzer.analyses.left_out import cold_idle
 from trace_analyzer.analyses.modules import MODULE_CLASS
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.event_names import (
+    CALLS,
     INDUCTOR_FILE,
     OPTIMIZER_STEP,
     SCOPES_OF_TORCH,
@@ -23,7 +24,7 @@ from trace_analyzer.catalog.event_names import (
 )
 from trace_analyzer.catalog.fixes import Platform, Program, platform_of
 from trace_analyzer.findings import DeviceFindings
-from trace_analyzer.frames.intervals import clip, filter_inside, spans_on, union
+from trace_analyzer.frames.intervals import LENGTH_NS, clip, filter_inside, spans_on, union
 from trace_analyzer.frames.lookups import lookup, lookup_inner, map_unique, where_equal
 from trace_analyzer.report import Verdict
 from trace_analyzer.report.summaries import judged_parts
@@ -181,7 +182,7 @@ class AdviceContext:
         device = self.idle.get_column("device").first()
         busy = union(calls.with_columns(pl.lit(device, self.idle.schema["device"]).alias("device")), ["device"])
         silent = busy.select("device", pl.col("end_ns").alias("start_ns"), pl.col("start_ns").shift(-1).alias("end_ns"))
-        return silent.filter(pl.col("end_ns") - pl.col("start_ns") >= thresholds.CPU_OPERATOR_NS)
+        return silent.filter(LENGTH_NS >= thresholds.CPU_OPERATOR_NS)
 
     @property
     def launching_idle(self) -> pl.DataFrame:
@@ -269,7 +270,7 @@ def _unrecorded(idle: pl.DataFrame, verdict: Verdict) -> pl.DataFrame:
         return idle
     left = {part: judged[part] / ns for part, ns in verdict.parts_ns.items() if ns}
     kept = pl.col("cause").cast(pl.String).replace_strict(left, default=1.0, return_dtype=pl.Float64)
-    length = ((pl.col("end_ns") - pl.col("start_ns")) * kept).round().cast(pl.Int64)
+    length = (LENGTH_NS * kept).round().cast(pl.Int64)
     return idle.with_columns((pl.col("end_ns") - length).alias("start_ns"))
 
 

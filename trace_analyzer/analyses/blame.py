@@ -12,6 +12,7 @@ from trace_analyzer.analyses.host import Context, Host
 from trace_analyzer.catalog.event_names import CAPTURE, HOST_WAIT, PHASES
 from trace_analyzer.frames import lookups
 from trace_analyzer.frames.intervals import (
+    LENGTH_NS,
     clip,
     coalesce,
     count_until,
@@ -153,7 +154,7 @@ def _innermost_events(work: pl.DataFrame) -> pl.DataFrame:
         pl.col("kind").replace_strict(kinds, default=None, return_dtype=_RANK).alias("rank"),
         (pl.col("kind") == "operator").alias("is_operator"),
     )[inner.get_column("row")]
-    long = pl.col("is_operator") & (pl.col("end_ns") - pl.col("start_ns") > thresholds.CPU_OPERATOR_NS)
+    long = pl.col("is_operator") & (LENGTH_NS > thresholds.CPU_OPERATOR_NS)
     rank = pl.when(long).then(pl.lit(_RANKS["cpu-operator"], dtype=_RANK)).otherwise("rank").alias("rank")
     return inner.drop("row").hstack(named).with_columns(rank).drop("is_operator")
 

@@ -12,7 +12,7 @@ from trace_analyzer import schema, thresholds
 from trace_analyzer.analyses.host import STREAM_WAITS, Host
 from trace_analyzer.analysis import CAUSES_OF_IDLE, Analysis, Value
 from trace_analyzer.catalog.event_names import BLOCKING, DATA_LOADING
-from trace_analyzer.frames.intervals import END_NS, clip, sort_spans, split_by, union, with_covered
+from trace_analyzer.frames.intervals import END_NS, LENGTH_NS, clip, sort_spans, split_by, union, with_covered
 from trace_analyzer.frames.lookups import lookup, over_group, scatter
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.vocabulary import EARLIER_WORK, TIME_SLICE, UNKNOWN_CAUSES, UNRECORDED, WITHHELD
@@ -40,7 +40,7 @@ def runtime_calls(host: Host, linked_events: pl.DataFrame) -> pl.DataFrame:
         linked_events.select("kind", "launch_id", "start_ns", "duration_ns")
         .filter(pl.col("kind") == "memcpy", pl.col("launch_id").is_not_null())
         .group_by("launch_id")
-        .agg((pl.col("start_ns") + pl.col("duration_ns")).max().alias("copied_ns"))
+        .agg(END_NS.max().alias("copied_ns"))
     )
     calls = host.calls.rename({"event_id": "launch_id"})
     return (
@@ -266,7 +266,7 @@ def device_pieces(
     first_wait = first_event_wait_ns(host, trace.sync_events)
     wait = pl.lit(communicates) | (pl.lit(first_wait) < pl.col("end_ns")).fill_null(False)
     return gap_segments.with_columns(
-        pl.when(pl.col("end_ns") - pl.col("start_ns") < thresholds.DEVICE_GAP_NS)
+        pl.when(LENGTH_NS < thresholds.DEVICE_GAP_NS)
         .then(pl.lit("device-gap"))
         .when(pl.col("gap_id").is_in(time_slices.get_column("gap_id").implode()))
         .then(pl.lit(TIME_SLICE))

@@ -11,9 +11,9 @@ import polars as pl
 from trace_analyzer import analysis, schema
 from trace_analyzer.analyses.blame import Attribution
 from trace_analyzer.analyses.host import Context, Host
-from trace_analyzer.catalog.event_names import HOST_WAIT, INDUCTOR_FILE, PROFILER_STEP_NAME, named_code
+from trace_analyzer.catalog.event_names import CALLS, HOST_WAIT, INDUCTOR_FILE, PROFILER_STEP_NAME, named_code
 from trace_analyzer.frames.arrays import column
-from trace_analyzer.frames.intervals import innermost, longest_place
+from trace_analyzer.frames.intervals import LENGTH_NS, innermost, longest_place
 from trace_analyzer.frames.lookups import scatter
 
 STACKS = schema.Table(
@@ -34,7 +34,6 @@ STACKS = schema.Table(
 _MODULE = r"^nn\.Module: "
 _INSTANCE = r"^(nn\.Module: .*?)(?:_\d+)?$"
 """Instance number: the same class in the same place is one frame."""
-_CALLS = ["runtime", "driver"]
 
 
 def stacks(host: Host, context: Context, attribution: Attribution, activities: pl.DataFrame) -> pl.DataFrame:
@@ -49,9 +48,7 @@ def stacks(host: Host, context: Context, attribution: Attribution, activities: p
     on_stack = host.each((pl.col("kind") != "overhead") & ~pl.col("name").str.contains(PROFILER_STEP_NAME))
     texts = host.each(pl.col("name").str.replace(_INSTANCE, "$1").cast(pl.Categorical))
     is_module = (pl.col("kind") == "python") & pl.col("name").str.contains(_MODULE)
-    idle = attribution.intervals.select(
-        "device", row="around_id", value_ns=pl.col("end_ns") - pl.col("start_ns"), tip="cause"
-    )
+    idle = attribution.intervals.select("device", row="around_id", value_ns=LENGTH_NS, tip="cause")
     trees = [
         *(_tree("idle", device, parents, on_stack, texts, ends) for device, ends in _by_device(idle)),
         _tree("cpu", None, parents, on_stack, texts, _own_times(host, context)),
@@ -96,7 +93,7 @@ def _own_times(host: Host, context: Context) -> pl.DataFrame:
     waits = context.tree.nearest((host.events.get_column("work") == HOST_WAIT).fill_null(False)).is_not_null()
     own = innermost(context.events, ["thread_id"], "event_id")
     own = own.filter(~waits[own.get_column("event_id")])
-    return own.group_by(row="event_id").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("value_ns")).sort("row")
+    return own.group_by(row="event_id").agg(LENGTH_NS.sum().alias("value_ns")).sort("row")
 
 
 def _with_forward_modules(context: Context, parents: pl.Series) -> pl.Series:
@@ -117,7 +114,7 @@ def _kinds(host: Host) -> pl.DataFrame:
         host.names.select(
             name.str.replace(_INSTANCE, "$1").alias("frame"),
             pl.when((kind == "python") & name.str.contains(_MODULE)).then(pl.lit("module"))
-            .when(kind.is_in(_CALLS)).then(pl.lit("call")).otherwise(kind).alias("kind"),
+            .when(kind.is_in(CALLS)).then(pl.lit("call")).otherwise(kind).alias("kind"),
         )
         .unique("frame", keep="first", maintain_order=True)
     )  # fmt: skip
@@ -185,7 +182,7 @@ def longest_events(events: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
 
 def longest_intervals(intervals: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
     """Return the longest interval per key: ``keys``, start_ns, end_ns; the first of equal ones."""
-    return longest_events(intervals.with_columns(duration_ns=pl.col("end_ns") - pl.col("start_ns")), keys)
+    return longest_events(intervals.with_columns(duration_ns=LENGTH_NS), keys)
 
 
 def named_events(events: pl.DataFrame, names: pl.DataFrame, keys: list[str]) -> pl.DataFrame:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import polars as pl
 
 from trace_analyzer import analysis, schema, thresholds
-from trace_analyzer.analyses.host import CALLS, Context
+from trace_analyzer.analyses.host import Context
 from trace_analyzer.analyses.left_out import with_states
 from trace_analyzer.analyses.steps import HostSteps
 from trace_analyzer.analyses.work import MATMUL_FORMULAS, Record, call_work
-from trace_analyzer.catalog.event_names import INDUCTOR_FILE, built_in_call, serving_steps
+from trace_analyzer.catalog.event_names import CALLS, INDUCTOR_FILE, built_in_call, serving_steps
 from trace_analyzer.catalog.kernels import kernel_buckets
-from trace_analyzer.frames.intervals import clip, innermost, split_by
+from trace_analyzer.frames.intervals import END_NS, LENGTH_NS, clip, innermost, split_by
 from trace_analyzer.frames.lookups import lookup, scatter
 from trace_analyzer.sections import Section, Shown
 from trace_analyzer.vocabulary import NAMED_WORK
@@ -116,7 +116,7 @@ def cpu_run(
     pieces = _with_messages(pieces, events.filter(messages), whole, context)
     called = clip(pieces, spans, ["thread_id"])
     known = called.filter(pl.col("flop").is_not_null()).unique("event_id")
-    rest = pl.concat([pieces.select("part", ns=_LENGTH), called.select("part", ns=-_LENGTH)])
+    rest = pl.concat([pieces.select("part", ns=LENGTH_NS), called.select("part", ns=-LENGTH_NS)])
     whole_ns, window_ns = (_total(one) for one in (whole, spans))
     silent = pl.DataFrame({"part": [UNRECORDED], "ns": [whole_ns - window_ns - rest.get_column("ns").sum()]})
     return CpuRun(
@@ -132,9 +132,6 @@ def cpu_run(
     )
 
 
-_LENGTH = pl.col("end_ns") - pl.col("start_ns")
-
-
 def _with_messages(pieces: pl.DataFrame, messages: pl.DataFrame, whole: pl.DataFrame, context: Context) -> pl.DataFrame:
     """Return the pieces, with those added or renamed in which the thread shows nothing, and a collective is in progress.
 
@@ -142,7 +139,7 @@ def _with_messages(pieces: pl.DataFrame, messages: pl.DataFrame, whole: pl.DataF
     """
     track, columns = ["thread_id"], ["start_ns", "end_ns", "thread_id"]
     thread = pl.lit(whole.item(0, "thread_id"), whole.schema["thread_id"]).alias("thread_id")
-    sent = messages.select("start_ns", thread, end_ns=pl.col("start_ns") + pl.col("duration_ns"), message="event_id")
+    sent = messages.select("start_ns", thread, END_NS, message="event_id")
     waits = clip(innermost(sent, track, "message"), whole, track)
     known = pieces.sort("start_ns")
     cut = split_by(known.filter(pl.col("part") == UNRECORDED), waits, track, ["message"])
@@ -158,7 +155,7 @@ def _with_messages(pieces: pl.DataFrame, messages: pl.DataFrame, whole: pl.DataF
 
 
 def _total(spans: pl.DataFrame) -> int:
-    return int(spans.select(_LENGTH.sum()).item())
+    return int(spans.select(LENGTH_NS.sum()).item())
 
 
 def _windows(own: pl.DataFrame, marks: pl.DataFrame, outer: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -187,7 +184,7 @@ def _windows(own: pl.DataFrame, marks: pl.DataFrame, outer: pl.DataFrame) -> tup
     # Work of the same thread between operators is a part of the run; a module or frame around all of it is, too.
     worked = pl.concat(
         [
-            outer.select("start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns")),
+            outer.select("start_ns", END_NS),
             steady.select("start_ns", "end_ns"),
         ]
     )
@@ -296,7 +293,7 @@ def cpu_time(cpu_run: CpuRun | None) -> pl.DataFrame:
     """Return table `cpu_time`, longest part first."""
     if cpu_run is None:
         return CPU_TIME.empty()
-    pieces = cpu_run.pieces.with_columns(_LENGTH.alias("time_ns"))
+    pieces = cpu_run.pieces.with_columns(LENGTH_NS.alias("time_ns"))
     by_name = (
         pieces.group_by("part", "name").agg(pl.col("time_ns").sum()).sort("time_ns", "name", descending=[True, False])
     )

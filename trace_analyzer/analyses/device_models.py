@@ -16,6 +16,7 @@ from trace_analyzer.catalog.devices import (
     interconnects_of,
     with_overrides,
 )
+from trace_analyzer.catalog.event_names import CALLS
 from trace_analyzer.catalog.fixes import platform_of
 from trace_analyzer.ingest.trace import DeviceProperties, Trace
 from trace_analyzer.options import Options
@@ -89,12 +90,7 @@ def _assumed(trace: Trace) -> dict[int, Device]:
     if not silent:
         return {}
     kernels = trace.device_events.filter(pl.col("kind") == "kernel", pl.col("device").is_in(silent))
-    calls = (
-        trace.host_events.filter(pl.col("kind").is_in(["runtime", "driver"]))
-        .get_column("name")
-        .unique()
-        .cast(pl.String)
-    )
+    calls = trace.host_events.filter(pl.col("kind").is_in(CALLS)).get_column("name").unique().cast(pl.String)
     platform = platform_of(None, calls)
     # Names that contradict the runtime are those of another vendor's device.
     known = assumed_devices(kernels).items()

@@ -11,7 +11,7 @@ import polars as pl
 from trace_analyzer import analysis, errors, thresholds, units, vocabulary
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.catalog.event_names import BLOCKING
-from trace_analyzer.frames.intervals import END_NS, count_until, union, with_covered
+from trace_analyzer.frames.intervals import END_NS, LENGTH_NS, count_until, union, with_covered
 from trace_analyzer.ingest.trace import Trace
 
 _STREAM = ["device", "context", "stream"]
@@ -149,12 +149,11 @@ def _near_the_beginning(gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.Data
 
     They have the columns of that launch, and since_ns.
     """
-    length = pl.col("end_ns") - pl.col("start_ns")
     ends = activities.select(
         *_STREAM, "process_id", "launch_id", "launch_start_ns", "bytes", pl.col("start_ns").alias("begins_ns")
     )
     first = activities.group_by("device").agg(pl.col("start_ns").min().alias("first_ns"))
-    idle_before = length.cum_sum().shift(1, fill_value=0).over("device")
+    idle_before = LENGTH_NS.cum_sum().shift(1, fill_value=0).over("device")
     long = (
         gaps.hstack(ends[gaps.get_column("activity_id")].drop("device"))
         .join(first, on="device", maintain_order="left")
@@ -163,9 +162,9 @@ def _near_the_beginning(gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.Data
             pl.max_horizontal("start_ns", "launch_start_ns").alias("since_ns"),
         )
         .filter(
-            pl.col("launch_start_ns") <= pl.col("start_ns") + thresholds.EARLIER_LAUNCH_RATIO * length,
+            pl.col("launch_start_ns") <= pl.col("start_ns") + thresholds.EARLIER_LAUNCH_RATIO * LENGTH_NS,
             pl.col("end_ns") - pl.col("since_ns") >= thresholds.EARLIER_WORK_NS,
-            pl.col("busy_before_ns") <= thresholds.EARLIER_STREAM_RATIO * length,
+            pl.col("busy_before_ns") <= thresholds.EARLIER_STREAM_RATIO * LENGTH_NS,
         )
     )
     if long.is_empty():
@@ -173,7 +172,7 @@ def _near_the_beginning(gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.Data
     streams = activities.group_by(_STREAM).agg(pl.col("start_ns").min().alias("stream_ns"))
     is_first = pl.col("stream_ns") == pl.col("begins_ns")
     return long.join(streams, on=_STREAM, nulls_equal=True, how="left", maintain_order="left").filter(
-        is_first | (pl.col("busy_before_ns") <= thresholds.EARLIER_DEVICE_RATIO * length)
+        is_first | (pl.col("busy_before_ns") <= thresholds.EARLIER_DEVICE_RATIO * LENGTH_NS)
     )
 
 
@@ -216,7 +215,7 @@ def unrecorded_work(host: Host, linked_events: pl.DataFrame) -> pl.DataFrame:
             check_sortedness=False,
         )
         .with_columns(pl.max_horizontal("start_ns", "worked_ns").alias("start_ns"))
-        .filter(pl.col("end_ns") - pl.col("start_ns") > thresholds.UNRECORDED_NS)
+        .filter(LENGTH_NS > thresholds.UNRECORDED_NS)
         .join(places, on="process_id")
     )
     return union(alone.select("device", "start_ns", "end_ns"), ["device"])
@@ -246,7 +245,6 @@ def recording_pauses(trace: Trace) -> pl.DataFrame:
     )
     if silences.is_empty() or trace.host_events.get_column("kind").eq("python").any():
         return silences
-    length = pl.col("end_ns") - pl.col("start_ns")
     sessions = pl.DataFrame(trace.profiler_sessions, schema={"start_ns": pl.Int64, "end_ns": pl.Int64}, orient="row")
     covered = union(sessions.with_columns(pl.lit(0).alias("all")), ["all"])
     opened, closed = covered.get_column("end_ns").head(-1), covered.get_column("start_ns").tail(-1)
@@ -254,7 +252,7 @@ def recording_pauses(trace: Trace) -> pl.DataFrame:
     instants = pl.Series(trace.boundaries, dtype=pl.Int64).sort()
     until = instants.search_sorted(silences.get_column("end_ns"), side="right")
     return silences.filter(
-        (length > thresholds.PAUSE_SPAN_RATIO * trace.duration_ns)
+        (thresholds.PAUSE_SPAN_RATIO * trace.duration_ns < LENGTH_NS)
         | (before > closed.search_sorted(silences.get_column("start_ns"), side="right"))
         | (until > instants.search_sorted(silences.get_column("start_ns"), side="left"))
         | _correlations_restart(trace, silences)

@@ -129,7 +129,6 @@ def fusion_runs(
 
 def fusion_table(fusion_runs: pl.DataFrame) -> pl.DataFrame:
     """Return table `fusions`: runs summed, largest saving first."""
-    length = pl.col("end_ns") - pl.col("start_ns")
     frame = (
         fusion_runs.group_by(_ROW_KEYS, maintain_order=True)
         .agg(
@@ -138,7 +137,7 @@ def fusion_table(fusion_runs: pl.DataFrame) -> pl.DataFrame:
             pl.col("kernel_count", "time_ns", "moving_ns", "saves_ns").sum(),
             known_sum("moved_bytes"),
             known_sum("saved_bytes"),
-            pl.col("start_ns", "end_ns").sort_by(length).last(),
+            pl.col("start_ns", "end_ns").sort_by(intervals.LENGTH_NS).last(),
         )
         .with_columns(
             pl.when((pl.col("moving_ns") > 0) & (pl.col("moved_bytes") > 0))
@@ -230,7 +229,7 @@ def _optimizers(updates: pl.DataFrame) -> pl.DataFrame:
             pl.col("optimizer").first(),
             pl.col("activity_id").first(),
             pl.col("start_ns").min(),
-            (pl.col("start_ns") + pl.col("duration_ns")).max().alias("end_ns"),
+            intervals.END_NS.max(),
             pl.len().alias("kernel_count"),
             pl.col("duration_ns").sum().alias("time_ns"),
             (pl.col("duration_ns").sum() - pl.col("operator_ns").max()).cast(pl.Float64).alias("saves_ns"),

@@ -16,16 +16,15 @@ from polars import selectors as cs
 
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog import event_names
+from trace_analyzer.catalog.event_names import CALLS
 from trace_analyzer.frames.intervals import END_NS, enclosing
-from trace_analyzer.frames.lookups import Tree, factorize, gather, inverse_index, scatter
+from trace_analyzer.frames.lookups import Tree, factorize, gather, inverse_index, lookup, scatter
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.thresholds import HOST_WAIT_NS
 from trace_analyzer.vocabulary import NAMED_WORK
 
 STREAM_WAITS = "StreamWaitEvent"
 """Substring of names of calls that make a stream wait for an event."""
-CALLS = ("runtime", "driver")
-"""Kinds of events that are calls of the device's API."""
 KERNEL_LAUNCH = pl.col("name").str.contains("(?i)launch") & ~pl.col("name").str.contains("(?i)graph|host_?func")
 """Whether a call launches one kernel, by its name."""
 
@@ -245,6 +244,12 @@ def contexts(trace: Trace, host: Host, host_parents: pl.Series, backward_links: 
         stacks,
         host,
     )
+
+
+def input_dims(operator_inputs: pl.DataFrame, rows: pl.DataFrame) -> pl.Series:
+    """Return the shapes of inputs of each row's operator (operator_id)."""
+    shapes = operator_inputs.select(pl.col("event_id").alias("operator_id"), "input_dims")
+    return lookup(shapes, rows, "operator_id").get_column("input_dims")
 
 
 def parents_of(trace: Trace) -> pl.Series:

@@ -7,7 +7,7 @@ import polars as pl
 from trace_analyzer.analyses.host import Context
 from trace_analyzer.analysis import CAUSES_OF_IDLE, Analysis
 from trace_analyzer.catalog.event_names import BLOCKING, GUARDS
-from trace_analyzer.frames.intervals import END_NS, innermost, lookup_at, union, with_covered
+from trace_analyzer.frames.intervals import END_NS, LENGTH_NS, innermost, lookup_at, union, with_covered
 from trace_analyzer.frames.lookups import first_index, inverse_index
 from trace_analyzer.schema import Table, columns
 from trace_analyzer.sections import WHOLE_TRACE, Section, Shown
@@ -132,7 +132,7 @@ def _caused(idle: pl.DataFrame, events: pl.DataFrame, stands_for: dict[str, pl.S
         lookup_at(pieces, "start_ns", overhead, ["kind"], ["overhead_id"])
         .with_columns(pl.coalesce(*outer, "overhead_id", "event_id").alias("event_id"))
         .group_by("event_id", "kind")
-        .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("idle_ns"))
+        .agg(LENGTH_NS.sum().alias("idle_ns"))
     )
 
 
@@ -197,7 +197,7 @@ def _guards(context: Context, idle: pl.DataFrame) -> pl.DataFrame:
     outer = context.tree.outermost(events.get_column("work") == GUARDS)
     within = idle if outer.null_count() < outer.len() else idle.clear()
     looking = within.with_columns(outer[within.get_column("event_id")].alias("event_id")).drop_nulls("event_id")
-    idle_ns = looking.group_by("event_id").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("idle_ns"))
+    idle_ns = looking.group_by("event_id").agg(LENGTH_NS.sum().alias("idle_ns"))
     return (
         events.filter((outer == pl.col("event_id")).fill_null(False))
         .select("event_id", pl.lit(GUARDS).alias("kind"))

@@ -12,7 +12,7 @@ from trace_analyzer import errors, schema, thresholds, units, vocabulary
 from trace_analyzer.analyses.causes import causes_but, launches_after_waits
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analysis import CAUSES_OF_IDLE, Analysis, Value
-from trace_analyzer.frames.intervals import END_NS, longest_place, sort_spans, union
+from trace_analyzer.frames.intervals import END_NS, LENGTH_NS, longest_place, sort_spans, union
 from trace_analyzer.frames.lookups import over_group, scatter, starts_group, sum_runs
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Section, Shown
 
@@ -81,9 +81,7 @@ MAX_DEVICES = 256
 def device_windows(linked_events: pl.DataFrame) -> pl.DataFrame:
     """Return device, start_ns, end_ns, busy_ns of the `MAX_DEVICES` busiest, from the first activity's start to the last one's end."""
     spans = linked_events.select("device", "start_ns", END_NS)
-    busy = (
-        union(spans, ["device"]).group_by("device").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("busy_ns"))
-    )
+    busy = union(spans, ["device"]).group_by("device").agg(LENGTH_NS.sum().alias("busy_ns"))
     return (
         spans.group_by("device")
         .agg(pl.col("start_ns").min(), pl.col("end_ns").max())
@@ -126,7 +124,7 @@ def idle_gaps(linked_events: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFram
 
 def gap_sums(idle_gaps: pl.DataFrame, unmasked_idle_causes: pl.DataFrame) -> pl.DataFrame:
     """Return gap_id, cause, idle_ns, device: the time of each cause in each gap, in order."""
-    lengths = unmasked_idle_causes.select("gap_id", "cause", (pl.col("end_ns") - pl.col("start_ns")).alias("idle_ns"))
+    lengths = unmasked_idle_causes.select("gap_id", "cause", LENGTH_NS.alias("idle_ns"))
     sums = sum_runs(lengths, "gap_id", "cause", "idle_ns")
     return sums.with_columns(idle_gaps.get_column("device")[sums.get_column("gap_id")])
 
@@ -146,14 +144,14 @@ def gap_table(idle_gaps: pl.DataFrame, gap_sums: pl.DataFrame, linked_events: pl
     )
     frame = idle_gaps.with_columns(
         scatter(causes.get_column("gap_id"), causes.get_column("cause"), idle_gaps.height),
-        (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns"),
+        LENGTH_NS.alias("duration_ns"),
     ).hstack(ends[idle_gaps.get_column("activity_id")])
     return frame.select(list(GAPS.schema))
 
 
 def cause_table(idle: pl.DataFrame) -> pl.DataFrame:
     """Return table `causes`: intervals of table `idle` summed by device and cause, each device's longest cause first."""
-    lengths = idle.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns"))
+    lengths = idle.with_columns(LENGTH_NS.alias("duration_ns"))
     time = pl.col("time_ns")
     sums = (
         lengths.group_by("device", pl.col("cause").cast(pl.String))
@@ -184,9 +182,8 @@ def time_slices(
     `TIME_SLICE_DISTANCE_SPREAD`). Most pairs of activities with the names before and after them must follow each other
     without such a gap: turns come anywhere in the program, waits of its own at certain places.
     """
-    length = pl.col("end_ns") - pl.col("start_ns")
     queued = (
-        gap_segments.filter(pl.col("cause") == "device", length >= thresholds.DEVICE_GAP_NS)
+        gap_segments.filter(pl.col("cause") == "device", LENGTH_NS >= thresholds.DEVICE_GAP_NS)
         .join(idle_gaps.select("gap_id", "start_ns", "activity_id"), on=["gap_id", "start_ns"])
         .join(launches_after_waits(host, unmasked_launches), on="launch_id", how="anti")
     )
@@ -195,15 +192,15 @@ def time_slices(
     follows = ["device", "before", "name"]
     before = pl.col("name").shift(1).over("device", order_by="start_ns").alias("before")
     works = activities.select("device", before, "name", "bucket")
-    sizes = length.sort()
+    sizes = LENGTH_NS.sort()
     waits = (
         queued.hstack(works.drop("device")[queued.get_column("activity_id")])
         .filter(pl.col("bucket").ne_missing("communication"))
         .sort("device", "start_ns")
         .with_columns(sizes.filter(2 * sizes.cum_sum() >= sizes.sum()).first().over("device").alias("usual"))
     )
-    equal = _near(waits.with_columns(length.alias("value")), thresholds.TIME_SLICE_SPREAD)
-    equal = equal.filter((2 * length.filter("near").sum() >= length.sum()).over("device"), "near").with_columns(
+    equal = _near(waits.with_columns(LENGTH_NS.alias("value")), thresholds.TIME_SLICE_SPREAD)
+    equal = equal.filter((2 * LENGTH_NS.filter("near").sum() >= LENGTH_NS.sum()).over("device"), "near").with_columns(
         pl.col("start_ns").diff().over("device").alias("value")
     )
     turns = _near(
@@ -227,7 +224,7 @@ def time_slice_notes(idle_causes: pl.DataFrame, devices: pl.DataFrame) -> tuple[
         .group_by("device", "label")
         .agg(
             pl.len(),
-            (pl.col("end_ns") - pl.col("start_ns")).median().alias("ns"),
+            LENGTH_NS.median().alias("ns"),
             pl.col("start_ns").sort().diff().median().alias("every_ns"),
         )
         .sort("device")

@@ -9,6 +9,7 @@ import polars as pl
 
 from trace_analyzer import analysis, errors, schema, thresholds
 from trace_analyzer.analyses.device_models import MatchedDevices, by_type, of_device
+from trace_analyzer.analyses.host import input_dims
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.event_names import WITHIN_DEVICE, copy_direction, is_collective_copy
 from trace_analyzer.catalog.kernels import kernel_buckets
@@ -118,8 +119,7 @@ def with_tiles(activities: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.Da
 
     A persistent kernel has fewer blocks than tiles. Null where neither is known.
     """
-    shapes = operator_inputs.select(pl.col("event_id").alias("operator_id"), "input_dims")
-    keys = activities.select("name", "operator").hstack(lookup(shapes, activities, "operator_id").select("input_dims"))
+    keys = activities.select("name", "operator", input_dims(operator_inputs, activities))
     numbers, firsts = factorize(*keys)
     named = pl.Series([_tiles(*key) for key in as_strings(keys[firsts]).iter_rows()], dtype=pl.Int64)
     return activities.with_columns(pl.max_horizontal("blocks", named[numbers].alias("tiles")).alias("tiles"))

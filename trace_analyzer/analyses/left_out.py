@@ -13,7 +13,7 @@ import polars as pl
 from trace_analyzer import analysis, errors, schema, thresholds, units
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.catalog.event_names import DATA_LOADING, HOST_WAIT, PROFILER_STEP_NAME
-from trace_analyzer.frames.intervals import clip
+from trace_analyzer.frames.intervals import LENGTH_NS, clip
 from trace_analyzer.vocabulary import HOST_CAUSES, PARTS, WORK
 
 FIRST_LAUNCHES = schema.Table(
@@ -52,7 +52,7 @@ def first_launches(linked_events: pl.DataFrame, host: Host) -> pl.DataFrame:
     known = launches.with_columns(
         pl.min_horizontal(before, "launch_start_ns").fill_null(pl.col("launch_start_ns")).alias("start_ns"),
         starts_first.alias("is_first"),
-    ).with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("took"))
+    ).with_columns(LENGTH_NS.alias("took"))
     within = pl.col("is_first").any().over("operator_id") & pl.col("operator_id").is_not_null()
     later = pl.col("took").filter(~pl.col("is_first")).median().over(named)
     slow = (pl.col("took") >= thresholds.COLD_START_GAP_NS) & (
@@ -83,7 +83,7 @@ def cold_idle(idle_causes: pl.DataFrame, gaps: pl.DataFrame, first_launches: pl.
 def ns_in_windows(idle: pl.DataFrame, windows: pl.DataFrame) -> dict[int, int]:
     """Return the time of these intervals by window (device, window, start_ns, end_ns); 0 is left out."""
     inside = clip(idle, windows, ["device"])
-    length = (pl.col("end_ns") - pl.col("start_ns")).sum()
+    length = LENGTH_NS.sum()
     return dict(inside.group_by("window").agg(length).sort("window").iter_rows())
 
 
@@ -100,9 +100,8 @@ def with_states(steps: pl.DataFrame) -> pl.DataFrame:
     a long duration mean that the step did something else, unless slow steps recur and take most of the time, or others
     come back at equal distances. Of two steps the shorter is the typical one.
     """
-    length = pl.col("end_ns") - pl.col("start_ns")
     kind = pl.col("step_kind")
-    leading = kind.eq_missing(kind.sort_by(length.sum().over("device", kind), kind).last().over("device"))
+    leading = kind.eq_missing(kind.sort_by(LENGTH_NS.sum().over("device", kind), kind).last().over("device"))
     is_serving = kind.is_not_null().any().over("device")
     position = pl.int_range(pl.len()).over("device")
     is_last = position == pl.len().over("device") - 1
@@ -130,8 +129,8 @@ def with_states(steps: pl.DataFrame) -> pl.DataFrame:
     )
     is_other = pl.col("state").is_in(["few", "many"])
     settled = pl.when(is_other & ~_returns()).then(pl.lit("outlier")).otherwise("state")
-    typical = length.filter(pl.col("state") == "ok").quantile(0.5, "lower").over("device")
-    slow = (pl.col("state") == "ok") & (length > thresholds.OUTLIER_MEDIANS * typical)
+    typical = LENGTH_NS.filter(pl.col("state") == "ok").quantile(0.5, "lower").over("device")
+    slow = (pl.col("state") == "ok") & (thresholds.OUTLIER_MEDIANS * typical < LENGTH_NS)
     unlike = (
         pl.when(pl.col("usual") == 0)
         .then(pl.lit("warm-up"))
@@ -147,7 +146,7 @@ def with_states(steps: pl.DataFrame) -> pl.DataFrame:
         .with_columns(slow.alias("slow"))
         .with_columns(pl.when(is_other).then(pl.lit("ok")).otherwise("state").alias("state"))
         .with_columns(((pl.col("state") == "ok") & ~pl.col("slow")).cum_sum().over("device").alias("usual"))
-        .with_columns(_recurs(length).alias("recurs"))
+        .with_columns(_recurs(LENGTH_NS).alias("recurs"))
         .with_columns(pl.when("slow").then(unlike).otherwise("state").alias("state"))
         .with_columns(((pl.col("state") == "ok") & enough).alias("steady"))
     )
@@ -316,9 +315,8 @@ def trimmed(window: Interval, gaps: pl.DataFrame, sums: pl.DataFrame) -> Interva
     `NAMED`.
     """
     start, end = window
-    length = pl.col("end_ns") - pl.col("start_ns")
-    before = pl.col("start_ns") - start - length.cum_sum().shift(1, fill_value=0)
-    busy = (end - start) - gaps.select(length.sum()).item()
+    before = pl.col("start_ns") - start - LENGTH_NS.cum_sum().shift(1, fill_value=0)
+    busy = (end - start) - gaps.select(LENGTH_NS.sum()).item()
     named = sums.filter(pl.col("cause").cast(pl.String).is_in(NAMED)).group_by("gap_id").agg(pl.col("idle_ns").sum())
     rows = (
         gaps.select("gap_id", "start_ns", "end_ns", before.alias("before_ns"))
@@ -331,12 +329,12 @@ def trimmed(window: Interval, gaps: pl.DataFrame, sums: pl.DataFrame) -> Interva
         return window
 
     def is_trimmed(edge: pl.DataFrame) -> bool:
-        idle, named_ns = edge.select(length.sum(), pl.col("named_ns").sum()).row(0)
+        idle, named_ns = edge.select(LENGTH_NS.sum(), pl.col("named_ns").sum()).row(0)
         return bool(edge.height) and 2 * named_ns <= idle
 
     head, tail = rows.filter(pl.col("before_ns") <= few), rows.filter(pl.col("after_ns") <= few)
     # Up to the last long gap; short gaps after it belong to the work.
-    is_long = (length >= long).cast(pl.Int8)
+    is_long = (long <= LENGTH_NS).cast(pl.Int8)
     head, tail = head.filter(is_long.cum_max(reverse=True) == 1), tail.filter(is_long.cum_max() == 1)
     return (
         int(head.get_column("end_ns").item(-1)) if is_trimmed(head) else start,

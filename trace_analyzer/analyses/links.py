@@ -6,7 +6,8 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer import analysis, errors, thresholds
-from trace_analyzer.analyses.host import CALLS, Host
+from trace_analyzer.analyses.host import Host
+from trace_analyzer.catalog.event_names import CALLS
 from trace_analyzer.frames.intervals import innermost_at, last_started, lookup_at, rank_places, union
 from trace_analyzer.frames.lookups import count_distinct, first_index, inverse_index, lookup_inner, sum_by_group
 from trace_analyzer.ingest.trace import Trace

@@ -6,7 +6,7 @@ from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.roofline import known_sum, sums_of_sums, work_rates, work_sums
 from trace_analyzer.analysis import Analysis, Value
-from trace_analyzer.frames.intervals import innermost_at, longest_place
+from trace_analyzer.frames.intervals import LENGTH_NS, innermost_at, longest_place
 from trace_analyzer.frames.lookups import lookup
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.schema import PLACE, RATES, Table, columns
@@ -312,7 +312,7 @@ def module_table(module_frames: pl.DataFrame, rated: pl.DataFrame, located: pl.D
         pl.len().cast(pl.UInt32).alias("call_count"),
         pl.col("depth").min(),
         pl.col("parent").drop_nulls().mode().sort().first(),
-        (pl.col("end_ns") - pl.col("start_ns")).sum().alias("host_ns"),
+        LENGTH_NS.sum().alias("host_ns"),
     )
     frame = (
         own.join(around, on="module_event", how="inner", maintain_order="left_right")

@@ -3,8 +3,9 @@
 import polars as pl
 
 from trace_analyzer import analysis, schema, thresholds
-from trace_analyzer.analyses.host import CALLS, Context
+from trace_analyzer.analyses.host import Context
 from trace_analyzer.analyses.roofline import work_rates, work_sums
+from trace_analyzer.catalog.event_names import CALLS
 from trace_analyzer.frames import intervals, lookups
 from trace_analyzer.sections import WHOLE_TRACE, Longest, Section, Shown
 

@@ -116,7 +116,7 @@ def step_windows(activities: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
 
     For a device without steady steps, the whole window has step null.
     """
-    end = (pl.col("start_ns") + pl.col("duration_ns")).max().alias("end_ns")
+    end = intervals.END_NS.max()
     steady = steps.filter(pl.col("steady") & (pl.col("end_ns") > pl.col("start_ns"))).select(
         *_SPAN, pl.col("index").alias("step")
     )
@@ -235,7 +235,7 @@ def exclusive_times(activities: pl.DataFrame) -> pl.Series:
         since = pl.max_horizontal("start_ns", pl.col("reached_ns").fill_null(pl.col("start_ns")))
         left = own.with_columns(reached).with_columns(pl.min_horizontal(since, "end_ns").alias("start_ns"))
         hidden = intervals.with_covered(left, before, _DEVICE, "hidden_ns")
-        length = pl.col("end_ns") - pl.col("start_ns") - pl.col("hidden_ns")
+        length = intervals.LENGTH_NS - pl.col("hidden_ns")
         ids.append(hidden.get_column("activity_id"))
         times.append(hidden.select(length.alias("exclusive_ns")).to_series())
         before = intervals.union(pl.concat([before, own.select(before.columns)]), _DEVICE)

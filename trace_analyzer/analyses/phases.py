@@ -7,10 +7,10 @@ import polars as pl
 
 from trace_analyzer.analyses.chart_data import longest_intervals
 from trace_analyzer.analyses.host import Context, Host
-from trace_analyzer.analyses.steps import HostSteps, device_steps
+from trace_analyzer.analyses.steps import HostSteps, device_steps, outermost
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.event_names import DATA_LOADING, STEP_KINDS, serving_steps
-from trace_analyzer.frames.intervals import clip, innermost, lookup_at, split_by, union, with_covered
+from trace_analyzer.frames.intervals import LENGTH_NS, clip, innermost, lookup_at, split_by, union, with_covered
 from trace_analyzer.schema import Table, columns
 from trace_analyzer.sections import Section, Shown
 from trace_analyzer.units import NS_PER_S
@@ -56,14 +56,10 @@ def serving_marks(host: Host) -> pl.DataFrame:
         host.those(pl.col("name_id").is_in(ids.implode()))
         .join(known, on="name", how="inner", maintain_order="left")
         .sort("process_id", "start_ns", pl.col("end_ns"), descending=[False, False, True], maintain_order=True)
+        .with_columns(host_start_ns="start_ns", host_end_ns="end_ns")
     )
-    reached = pl.col("end_ns").cum_max().shift(1).over("process_id")
-    outermost = events.filter((pl.col("start_ns") >= reached).fill_null(True))
-    return outermost.with_columns(
-        pl.int_range(pl.len(), dtype=pl.Int64).over("process_id").alias("index"),
-        pl.col("start_ns").alias("host_start_ns"),
-        pl.col("end_ns").alias("host_end_ns"),
-    ).select(*_STEP, "step_kind", *_SIZES)
+    number = pl.int_range(pl.len(), dtype=pl.Int64).over("process_id").alias("index")
+    return outermost(events, "process_id").with_columns(number).select(*_STEP, "step_kind", *_SIZES)
 
 
 def annotated_steps(
@@ -87,7 +83,7 @@ def annotated_steps(
 
 def serving_table(annotated_steps: pl.DataFrame, serving_verdicts: pl.DataFrame) -> pl.DataFrame:
     """Return table `serving`: the steps of each kind on each device, with their verdicts (device, step_kind, regime, ...)."""
-    length = pl.col("end_ns") - pl.col("start_ns") - pl.col("earlier_ns")
+    length = LENGTH_NS - pl.col("earlier_ns")
     sized = pl.col("tokens").is_not_null()
     sums = annotated_steps.group_by("device", "step_kind").agg(
         pl.len().alias("count"),
@@ -178,20 +174,19 @@ def phase_intervals(context: Context, host_steps: HostSteps) -> pl.DataFrame:
     events = context.events.select("process_id", "thread_id", "event_id", "kind", "phase", "start_ns", "end_ns")
     around = events.get_column("phase").gather(context.events.get_column("parent_id"))
     begins = events.filter(pl.col("phase").is_not_null() & pl.col("phase").ne_missing(around))
-    reached = pl.col("host_end_ns").cum_max().shift(1).over("process_id")
     marks = host_steps.marks.sort("process_id", "host_start_ns", "host_end_ns")
-    steps = marks.filter((pl.col("host_start_ns") >= reached).fill_null(True)).select(
+    steps = outermost(marks, "process_id").select(
         "process_id", step="index", start_ns="host_start_ns", end_ns="host_end_ns"
     )
     if begins.is_empty() or steps.is_empty():
         return PHASE_INTERVALS.empty()
-    length, thread = pl.col("end_ns") - pl.col("start_ns"), ["process_id", "thread_id"]
+    thread = ["process_id", "thread_id"]
     pieces = innermost(begins, thread, "event_id")
     pieces = pieces.with_columns(events.get_column("phase")[pieces.get_column("event_id")].cast(pl.String))
     is_backward = pl.col("phase") == "backward"
     main = (
         pieces.group_by(thread)
-        .agg(length.filter(~is_backward).sum().alias("ns"), length.sum().alias("all_ns"))
+        .agg(LENGTH_NS.filter(~is_backward).sum().alias("ns"), LENGTH_NS.sum().alias("all_ns"))
         .sort("process_id", "ns", "all_ns", "thread_id", descending=[False, True, True, False])
         .unique("process_id", keep="first", maintain_order=True)
         .select(thread)
@@ -241,7 +236,7 @@ def step_phases(
     host = (
         phase_intervals.join(process, on="process_id", how="inner")
         .group_by("device", "step", "phase")
-        .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("host_ns"))
+        .agg(LENGTH_NS.sum().alias("host_ns"))
     )
     phase = context.events.get_column("phase")[activities.get_column("launch_id")].cast(pl.String).fill_null(OTHER)
     placed = lookup_at(activities.with_columns(phase.alias("phase")), "start_ns", spans, ["device"], ["step"])

@@ -20,8 +20,8 @@ from typing import Literal, NamedTuple, TypeGuard
 import polars as pl
 
 from trace_analyzer import analysis, thresholds, vocabulary
-from trace_analyzer.analyses.host import CALLS, KERNEL_LAUNCH, Host
-from trace_analyzer.catalog.event_names import BLOCKING, LOOKUP
+from trace_analyzer.analyses.host import KERNEL_LAUNCH, Host
+from trace_analyzer.catalog.event_names import BLOCKING, CALLS, LOOKUP
 from trace_analyzer.frames import intervals, lookups
 from trace_analyzer.units import counted, duration, percent
 

@@ -11,10 +11,10 @@ import polars as pl
 
 from trace_analyzer import analysis, thresholds, vocabulary
 from trace_analyzer.analyses.device_models import by_type, of_device, possible_rate, possible_share
+from trace_analyzer.analyses.host import input_dims
 from trace_analyzer.analyses.kernel_bounds import ALONE, on_matrix_units, tiles_ratio, working_ratio
 from trace_analyzer.catalog.devices import PEAK_NAMES, Device
-from trace_analyzer.frames.intervals import lookup_at, union, with_covered
-from trace_analyzer.frames.lookups import lookup
+from trace_analyzer.frames.intervals import LENGTH_NS, lookup_at, union, with_covered
 from trace_analyzer.schema import RATES, Table, columns
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Longest, Section, Shown
 
@@ -350,8 +350,7 @@ def with_roofs(activities: pl.DataFrame, roofs: pl.DataFrame, recomputed: pl.Dat
 
 def roofline_table(rated: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
     """Return table `roofline`: kernels (see `with_roofs`) by name, operator, dtype and shapes, longest first."""
-    shapes = operator_inputs.select(pl.col("event_id").alias("operator_id"), "input_dims")
-    own = lookup(shapes, rated, "operator_id").get_column("input_dims")
+    own = input_dims(operator_inputs, rated)
     frame = (
         rated.with_columns(pl.coalesce(own, "replayed_dims").alias("input_dims"))
         .group_by(_KEYS, maintain_order=True)
@@ -384,10 +383,8 @@ def step_work(rated: pl.DataFrame, device_steps: pl.DataFrame, idle_causes: pl.D
         .join(sums, on=["device", "step"], how="inner", maintain_order="left")
         .with_columns(
             *work_rates(),
-            possible_share(pl.col("mfu_ns") / (pl.col("end_ns") - pl.col("start_ns"))).alias("mfu_ratio"),
-            possible_share(
-                (pl.col("mfu_most_ns") + pl.col("earlier_ns")) / (pl.col("end_ns") - pl.col("start_ns"))
-            ).alias("mfu_most_ratio"),
+            possible_share(pl.col("mfu_ns") / LENGTH_NS).alias("mfu_ratio"),
+            possible_share((pl.col("mfu_most_ns") + pl.col("earlier_ns")) / LENGTH_NS).alias("mfu_most_ratio"),
         )
     )
 
@@ -426,14 +423,13 @@ def equally_slow(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.Dat
     There is one row per device on which several kinds of large matmuls reach nearly the same share of their peak, well
     below it. Kernels of different shapes rarely do: a common cause, such as the clock, may limit them.
     """
-    shapes = operator_inputs.select(pl.col("event_id").alias("operator_id"), "input_dims")
     columns = ("device", "name", "operator_id", "replayed_dims", "bound", "duration_ns", "compute_roof_ns")
     large = kernels.select(columns).filter(
         (pl.col("bound") == "compute")
         & (pl.col("duration_ns") >= thresholds.LARGE_KERNEL_NS)
         & (pl.col("compute_roof_ns") > 0)
     )
-    own = lookup(shapes, large, "operator_id").get_column("input_dims")
+    own = input_dims(operator_inputs, large)
     kinds = (
         large.with_columns(pl.coalesce(own, "replayed_dims").alias("input_dims"))
         .group_by("device", "name", "input_dims", maintain_order=True)

@@ -4,7 +4,7 @@ import polars as pl
 
 from trace_analyzer import analysis, schema, thresholds
 from trace_analyzer.analyses.host import Context
-from trace_analyzer.frames.intervals import clip, lookup_at, split_by, sweep_sum, union
+from trace_analyzer.frames.intervals import END_NS, LENGTH_NS, clip, lookup_at, split_by, sweep_sum, union
 from trace_analyzer.frames.lookups import over_group
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Section, Shown
 
@@ -43,9 +43,8 @@ def depth_within(queue: pl.DataFrame, spans: pl.DataFrame) -> float | None:
     """Return the mean queue depth over intervals (device, start_ns, end_ns), weighted by time; None without any."""
     end = over_group(queue, "device", pl.col("time_ns").shift(-1)).alias("end_ns")
     steps = queue.select("device", pl.col("time_ns").alias("start_ns"), end, "depth").drop_nulls("end_ns")
-    length = pl.col("end_ns") - pl.col("start_ns")
     cut = split_by(spans.select("device", "start_ns", "end_ns"), steps, ["device"], ["depth"])
-    mean: float | None = cut.select((pl.col("depth").fill_null(0) * length).sum() / length.sum()).item()
+    mean: float | None = cut.select((pl.col("depth").fill_null(0) * LENGTH_NS).sum() / LENGTH_NS.sum()).item()
     return mean if cut.height else None
 
 
@@ -58,7 +57,7 @@ def queue_statistics(queue: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame
     end = over_group(queue, "device", pl.col("time_ns").shift(-1)).alias("end_ns")
     spans = queue.select(pl.all().exclude("time_ns"), pl.col("time_ns").alias("start_ns"), end).drop_nulls("end_ns")
     inside = clip(spans, windows.select("device", "start_ns", "end_ns"), ["device"])
-    lengths = windows.select("device", (pl.col("end_ns") - pl.col("start_ns")).alias("window_ns"))
+    lengths = windows.select("device", LENGTH_NS.alias("window_ns"))
     depth = _weighted(inside, "depth", lengths, "depth").rename({"nothing_ratio": "empty_queue_ratio"})
     queued_work = _weighted(inside, "queued_work_ns", lengths, "queued_work").drop("nothing_ratio")
     return depth.join(queued_work, on="device", how="left", maintain_order="left")
@@ -69,7 +68,7 @@ def _weighted(spans: pl.DataFrame, figure: str, lengths: pl.DataFrame, name: str
     nonzero = (
         spans.filter(pl.col(figure) > 0)
         .group_by("device", figure)
-        .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("time_ns"))
+        .agg(LENGTH_NS.sum().alias("time_ns"))
         .sort("device", figure, descending=[False, True])
         .join(lengths, on="device", maintain_order="left")
         .with_columns(pl.col("time_ns").cum_sum().over("device").alias("at_least_ns"))
@@ -204,7 +203,7 @@ def _with_idle(empty: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
     )
     causes = (
         inside.group_by("drain_id", "cause")
-        .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("cause_ns"))
+        .agg(LENGTH_NS.sum().alias("cause_ns"))
         .sort("drain_id", "cause_ns", "cause", descending=[False, True, False])
         .group_by("drain_id", maintain_order=True)
         .agg(pl.col("cause").first(), pl.col("cause_ns").sum().alias("idle_ns"))
@@ -218,7 +217,7 @@ def _with_stretch(empty: pl.DataFrame, launches: pl.DataFrame, context: Context)
     """Add the launch that ended each interval, its thread, and the host time before it without a queued launch."""
     queued = (
         launches.filter(pl.col("lead_ns") >= 0)
-        .with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("call_end_ns"))
+        .with_columns(END_NS.alias("call_end_ns"))
         .sort("device", "call_end_ns", "launch_id")
         .with_columns(pl.col("call_end_ns").shift(1).over("device").alias("host_start_ns"))
         .select(
@@ -257,13 +256,12 @@ def _drained_by(stretches: pl.DataFrame, context: Context) -> pl.Series:
     ]
     if not parts:
         return pl.Series([None] * stretches.height, dtype=pl.UInt32)
-    length = pl.col("end_ns") - pl.col("start_ns")
     longest = (
         pl.concat(parts)
         .group_by("drain_id")
-        .agg(pl.exclude("drain_id").get(length.arg_max()))  # the first of several, as they are in order of event_id
+        .agg(pl.exclude("drain_id").get(LENGTH_NS.arg_max()))  # the first of several, as they are in order of event_id
         .with_columns(
-            pl.when(2 * length >= pl.col("host_end_ns") - pl.col("host_start_ns"))
+            pl.when(pl.col("host_end_ns") - pl.col("host_start_ns") <= 2 * LENGTH_NS)
             .then("event_id")
             .otherwise(pl.coalesce("parent_id", "event_id"))
             .alias("event_id")

@@ -91,7 +91,7 @@ def host_steps(host: Host, activities: pl.DataFrame) -> HostSteps:
         launched = work.select("process_id", pl.col("start_ns").alias("at_ns"), pl.col("name").alias("work"))
     known = _marked(host)
     serving = serving_steps(known.filter(pl.col("marks") == "span").get_column("name"))
-    marks = _best(_outermost(known.join(serving, on="name", how="semi", maintain_order="left")), launched)
+    marks = _best(outermost(known.join(serving, on="name", how="semi", maintain_order="left"), *_TRACK), launched)
     profiler = _profiler_steps(host)
     if marks.is_empty() and _repeats(profiler):
         return HostSteps(profiler, PROFILER_STEP)
@@ -156,8 +156,7 @@ def _profiler_steps(host: Host) -> pl.DataFrame:
     steps = _spans(host, pl.col("kind").is_in(["annotation", "operator"]) & number.is_not_null()).with_columns(
         number.alias("index")
     )
-    covered = pl.col("host_end_ns").cum_max().shift(1).over("process_id", "index")
-    return _conform(steps.filter((pl.col("host_start_ns") >= covered).fill_null(True)))
+    return _conform(outermost(steps, "process_id", "index"))
 
 
 def _in_passes(marks: pl.DataFrame, launched: pl.DataFrame, host: Host) -> pl.DataFrame:
@@ -232,7 +231,7 @@ def _outside_of_passes(marks: pl.DataFrame, host: Host) -> pl.DataFrame:
 
 def _announced(known: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
     """Return steps from marks of frameworks: spans, else turns of optimizers, else optimizer steps, else fetches."""
-    outermost = _outermost(known.filter(pl.col("marks") == "span"))
+    whole = outermost(known.filter(pl.col("marks") == "span"), *_TRACK)
     by = pl.struct("process_id", "thread_id", "name")
     ends = known.filter(pl.col("marks") == "end").with_columns(
         pl.col("host_end_ns").shift(1).over(by).fill_null(0).alias("host_start_ns")
@@ -245,13 +244,13 @@ def _announced(known: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
     )
     tracks = known.filter(pl.col("marks") == "end").partition_by(_TRACK, maintain_order=True)
     turns = pl.concat([known.clear(), *(_in_turns(part, launched) for part in tracks)])
-    best = [_best(marks, launched) for marks in (outermost, turns, ends, starts)]
+    best = [_best(marks, launched) for marks in (whole, turns, ends, starts)]
     return next((marks for marks in best if marks.height), best[0])
 
 
-def _outermost(spans: pl.DataFrame) -> pl.DataFrame:
-    """Return the outermost spans of each thread and source, as functions call each other."""
-    reached = pl.col("host_end_ns").cum_max().shift(1).over("process_id", "thread_id", "source")
+def outermost(spans: pl.DataFrame, *keys: str) -> pl.DataFrame:
+    """Return the spans that begin after all earlier ones with their keys, as functions call each other."""
+    reached = pl.col("host_end_ns").cum_max().shift(1).over(keys)
     return spans.filter((pl.col("host_start_ns") >= reached).fill_null(True))
 
 
@@ -412,7 +411,7 @@ def device_steps(step_marks: pl.DataFrame, linked_events: pl.DataFrame, kernel_l
     work = launched.group_by("device", "mark").agg(
         pl.len().alias("activity_count"),
         pl.col("start_ns").min().alias("first_ns"),
-        (pl.col("start_ns") + pl.col("duration_ns")).max().alias("last_ns"),
+        END_NS.max().alias("last_ns"),
     )
     missing = _within(
         kernel_launches.filter("missing").select("process_id", "start_ns", "queued"), "start_ns", numbered

@@ -9,11 +9,12 @@ from collections.abc import Mapping
 
 import polars as pl
 
+from trace_analyzer.analyses.host import input_dims
 from trace_analyzer.analyses.roofline import known_sum, with_limits
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.kernels import says_tf32
-from trace_analyzer.frames.lookups import as_strings, lookup, map_unique
+from trace_analyzer.frames.lookups import as_strings, map_unique
 from trace_analyzer.schema import Table, columns
 
 TENSOR_CORES = Table(
@@ -80,7 +81,7 @@ def misses(rated: pl.DataFrame, device_models: Mapping[int, Device | None]) -> p
 
 def in_tf32(kernels: pl.DataFrame) -> pl.Series:
     """Return which of these kernels multiply in TF32, at a roof: by their names where no shapes were recorded."""
-    named = map_unique(kernels.select("name"), says_tf32("name")).to_series()
+    named = map_unique(kernels.select("name"), says_tf32()).to_series()
     is_tf32 = (pl.col("dtype") == "tf32") | pl.col("dtype").is_null() & named
     large = (pl.col("group") == "matmul") & pl.col("bound").is_in(["compute", "memory"])
     return kernels.select((large & is_tf32).fill_null(False)).to_series()
@@ -88,9 +89,8 @@ def in_tf32(kernels: pl.DataFrame) -> pl.Series:
 
 def tensor_core_table(tensor_core_misses: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
     """Return table `tensor_cores`: `misses` summed by reason, name, operator, dtype and shapes, largest saving first."""
-    shapes = operator_inputs.select(pl.col("event_id").alias("operator_id"), "input_dims")
     frame = (
-        tensor_core_misses.hstack(lookup(shapes, tensor_core_misses, "operator_id"))
+        tensor_core_misses.with_columns(input_dims(operator_inputs, tensor_core_misses))
         .group_by(_KEYS, maintain_order=True)
         .agg(
             pl.len().alias("count"),

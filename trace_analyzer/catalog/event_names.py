@@ -15,8 +15,10 @@ import polars as pl
 from trace_analyzer import tuning, vocabulary
 from trace_analyzer.catalog import NAME_LIMIT, check_patterns, document, first, matches, rows
 
-KINDS = ("annotation", "python", "operator", "other", "overhead", "runtime", "driver")
-"""Kinds of host events."""
+CALLS = ("runtime", "driver")
+"""Kinds of host events that are calls of an API of the device."""
+KINDS = ("annotation", "python", "operator", "other", "overhead", *CALLS)
+"""Kinds of host events, outer ones first, for events with equal start and end."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -125,7 +125,7 @@ def _by_catalogue(pairs: pl.DataFrame) -> pl.DataFrame:
 
 def _decided(pairs: pl.DataFrame, used: tuple[KernelRule, ...]) -> pl.DataFrame:
     """Add bucket, group, prior and rule to distinct pairs of name and operator."""
-    pairs = pairs.with_columns(words=function_words("name"))
+    pairs = pairs.with_columns(words=function_words())
     # A null name or operator joins nothing, and a null condition does not hold.
     return (
         pairs.join(_matches(pairs, "name", used), on="name", how="left", maintain_order="left")
@@ -137,7 +137,7 @@ def _decided(pairs: pl.DataFrame, used: tuple[KernelRule, ...]) -> pl.DataFrame:
     )
 
 
-def function_words(column: str) -> pl.Expr:
+def function_words() -> pl.Expr:
     """Return the words of a kernel's own identifier, in lower case, joined by ``_``.
 
     Namespaces and template arguments are left out.
@@ -145,7 +145,7 @@ def function_words(column: str) -> pl.Expr:
     ``void ns::residualScaleRMSNorm<float, 8>(float*)`` is ``residual_scale_rms_norm``.
     """
     return (
-        pl.col(column)
+        pl.col("name")
         .str.head(NAME_LIMIT)
         .str.replace_all(r"\(anonymous namespace\)|<unnamed>", "")
         .str.extract(r"^([^<(]*)")
@@ -255,14 +255,14 @@ def arithmetic(names: pl.Series) -> pl.DataFrame:
     )
 
 
-def operand_type(column: str) -> pl.Expr:
+def operand_type() -> pl.Expr:
     """Return Kineto's name of the operand type that a kernel's name contains; null without one."""
-    return _dtype(pl.col(column).cast(pl.String).str.head(NAME_LIMIT), "operand").alias("operand_type")
+    return _dtype(pl.col("name").cast(pl.String).str.head(NAME_LIMIT), "operand").alias("operand_type")
 
 
-def says_tf32(column: str) -> pl.Expr:
+def says_tf32() -> pl.Expr:
     """Return whether a kernel's name says that it multiplies FP32 operands in TF32."""
-    head = pl.col(column).cast(pl.String).str.head(NAME_LIMIT)
+    head = pl.col("name").cast(pl.String).str.head(NAME_LIMIT)
     rule = next(rule for rule in arithmetic_rules("unit") if rule.id == "tf32")
     return (matches(head, rule.name) & (_dtype(head, "operand") == "float").fill_null(False)).alias("says_tf32")
 

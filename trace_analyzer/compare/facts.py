@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import polars as pl
 
-from trace_analyzer.frames.intervals import coalesce
+from trace_analyzer.frames.intervals import LENGTH_NS, coalesce
 from trace_analyzer.json_types import Amount, Limits, Quantity
 from trace_analyzer.report import Lever
 
@@ -150,7 +150,7 @@ def typical_step(pieces: pl.DataFrame) -> pl.DataFrame:
         width = max(1, step["length"] // MOST_PIECES + 1)
         first = shown.get_column("start_ns").min()
         part = ((pl.col("start_ns") - first) // width).alias("part")
-        owned = (pl.col("end_ns") - pl.col("start_ns")).alias("owned")
+        owned = LENGTH_NS.alias("owned")
         best = (
             shown.with_columns(part, owned).sort("owned", descending=True).unique("part", keep="first").sort("start_ns")
         )

@@ -12,6 +12,7 @@ from trace_analyzer.analyses import left_out, roofline
 from trace_analyzer.catalog.event_names import copy_direction
 from trace_analyzer.compare.facts import DeviceTime, Facts, RecordedSteps, TimeShare, promise, typical_step
 from trace_analyzer.frames import lookups
+from trace_analyzer.frames.intervals import LENGTH_NS
 from trace_analyzer.report import Report
 
 COLD_RATIO = 0.5
@@ -203,9 +204,7 @@ def profile_of(report: Report) -> Profile:
         pieces.group_by("step").agg((pl.col("end_ns").max() - pl.col("start_ns").min()).alias("length_ns")).sort("step")
     )
     has_steps = pieces.height > 0 and pieces.get_column("step").null_count() == 0
-    pieces = pieces.with_columns(
-        (pl.col("end_ns") - pl.col("start_ns")).alias("total_ns"), lookup_steps(pieces, lengths)
-    )
+    pieces = pieces.with_columns(LENGTH_NS.alias("total_ns"), lookup_steps(pieces, lengths))
     is_work = pieces.get_column("activity_id").is_not_null()
     work = _with_work(pieces.drop("device", "gap_id", "event_id", "python_function").filter(is_work), report)
     calls, work = _calls(work, tables["operator_inputs"])
@@ -242,11 +241,7 @@ def categories(report: Report) -> pl.DataFrame:
     The category is a kernel's bucket, a copy's direction or a cause of idle time.
     """
     device = device_code(report)
-    pieces = (
-        report.tables["owners"]
-        .filter(pl.col("device") == device)
-        .with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("total_ns"))
-    )
+    pieces = report.tables["owners"].filter(pl.col("device") == device).with_columns(LENGTH_NS.alias("total_ns"))
     is_work = pl.col("activity_id").is_not_null()
     work = _with_work(pieces.filter(is_work), report).select(*pieces.columns, "category")
     idle = pieces.filter(~is_work).with_columns(pl.col("part").alias("category"))
@@ -463,14 +458,13 @@ def _devices(report: Report) -> tuple[DeviceTime, ...]:
     labels = dict(report.tables["devices"].select("device", "label").iter_rows())
     if len(labels) < 2:
         return ()
-    length = pl.col("end_ns") - pl.col("start_ns")
     sums = (
         report.tables["owners"]
         .group_by("device")
         .agg(
             pl.col("step").n_unique().alias("steps"),
-            length.sum().alias("total_ns"),
-            length.filter(pl.col("activity_id").is_null()).sum().alias("idle_ns"),
+            LENGTH_NS.sum().alias("total_ns"),
+            LENGTH_NS.filter(pl.col("activity_id").is_null()).sum().alias("idle_ns"),
         )
         .sort("device")
     )

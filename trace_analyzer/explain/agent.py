@@ -8,7 +8,7 @@ from trace_analyzer.explain import items
 from trace_analyzer.render import phrasing, row_phrases
 from trace_analyzer.render.names import kernel_label
 from trace_analyzer.report import Report
-from trace_analyzer.report.summaries import part_totals, shares_of, step_totals
+from trace_analyzer.report.summaries import broken_checks, part_totals, shares_of, step_totals
 from trace_analyzer.vocabulary import label
 
 MOST_BYTES = 2_000
@@ -140,7 +140,7 @@ def _setting(report: Report) -> Iterator[str]:
 
 
 def _broken_checks(report: Report) -> Iterator[str]:
-    broken = [check for check in report.trust if check.status != "ok"]
+    broken = broken_checks(report)
     for check in broken[:_TOP_CHECKS]:
         yield f"{items.check_id(report, check)}  {check.status}: {phrasing.check_phrase(check)}"
     for note in [note for note in phrasing.sorted_notes(report.notes) if note.severity != "info"][:2]:

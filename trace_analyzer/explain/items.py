@@ -14,6 +14,7 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer.errors import UsageError, did_you_mean
+from trace_analyzer.frames.intervals import LENGTH_NS
 from trace_analyzer.render.names import kernel_label
 from trace_analyzer.report import Check, Report, StepReport
 
@@ -76,7 +77,7 @@ def host_intervals(report: Report, gap_id: int) -> pl.DataFrame:
         report.tables["blame"]
         .filter(pl.col("gap_id") == gap_id)
         .join(report.tables["host_events"].select("event_id", "name"), on="event_id", how="left")
-        .with_columns(pl.col(keys).cast(pl.String), time_ns=pl.col("end_ns") - pl.col("start_ns"))
+        .with_columns(pl.col(keys).cast(pl.String), time_ns=LENGTH_NS)
         .group_by(keys)
         .agg(pl.col("time_ns").sum())
         .sort("time_ns", *keys, descending=[True, *(False for _ in keys)], nulls_last=True)

@@ -54,6 +54,8 @@ def _numbered(frame: pl.DataFrame, known: pl.DataFrame, by: list[str], *, nulls_
 START, END = "start_ns", "end_ns"
 END_NS = (pl.col(START) + pl.col("duration_ns")).alias(END)
 """End of an event that has a start and a duration."""
+LENGTH_NS = pl.col(END) - pl.col(START)
+"""Length of an interval."""
 _Flat = tuple[Column, Column, Column]
 """Tracks, starts and ends of spans, by row."""
 

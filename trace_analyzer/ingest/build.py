@@ -12,7 +12,9 @@ from dataclasses import replace
 import polars as pl
 
 from trace_analyzer import tuning, units
+from trace_analyzer.catalog.event_names import CALLS
 from trace_analyzer.errors import UNIT, Note
+from trace_analyzer.frames.intervals import END_NS
 from trace_analyzer.frames.lookups import map_unique
 from trace_analyzer.ingest import possible, tables, trace
 from trace_analyzer.ingest.classify import KIND, Classified, TraceDocument, with_pairs
@@ -88,7 +90,7 @@ def trace_tables(document: TraceDocument, path: str, notes: tuple[Note, ...] = (
         device_events=device_events,
         collective_inputs=_inputs(tables.COLLECTIVE_INPUTS, collectives, device_events),
         sync_events=tables.SYNC_EVENTS.conform(
-            rest.filter(pl.col("kind") == "sync").sort("start_ns", "row").with_columns(_identified("correlation"))
+            rest.filter(pl.col("kind") == "sync").sort("start_ns", "row").with_columns(_CORRELATION)
         ),
         device_annotations=_device_annotations(rest),
         flows=flows,
@@ -101,9 +103,7 @@ def trace_tables(document: TraceDocument, path: str, notes: tuple[Note, ...] = (
                 pl.col("memory_address").alias("address"),
             )
         ),
-        profiler_sessions=tuple(
-            sessions.select("start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")).iter_rows()
-        ),
+        profiler_sessions=tuple(sessions.select("start_ns", END_NS).iter_rows()),
         boundaries=tuple(rest.filter(pl.col("kind") == "boundary").get_column("start_ns").sort()),
         unsupported=dict(unsupported.sort("cat").iter_rows()),
     )
@@ -133,7 +133,7 @@ def _extent(events: Classified) -> tuple[int, int]:
     rows = events.rest.filter(pl.col("kind").is_in(["sync", "device-annotation", "session", "memory"]))
     held = [events.python, events.host, events.device, rows, events.arrows.with_columns(duration_ns=0)]
     ends = pl.concat(
-        frame.select(pl.col("start_ns").min(), (pl.col("start_ns") + pl.col("duration_ns")).max().alias("end_ns"))
+        frame.select(pl.col("start_ns").min(), END_NS.max())
         for frame in ([frame for frame in held if frame.height] or [events.rest.filter(pl.col("kind") != "metadata")])
     )
     start, end = ends.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
@@ -199,9 +199,8 @@ def _coded(events: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
     return events.join(codes, on="device_label", how="left", maintain_order="left")
 
 
-def _identified(column: str) -> pl.Expr:
-    """Return ids without 0 and -1 (of 32 bits, too), which profilers write where there is none."""
-    return pl.when(~pl.col(column).is_in([0, -1, (1 << 32) - 1])).then(column).alias(column)
+_CORRELATION = pl.when(~pl.col("correlation").is_in([0, -1, (1 << 32) - 1])).then("correlation").alias("correlation")
+"""The correlation id without 0 and -1 (of 32 bits, too), which profilers write where there is none."""
 
 
 def _host_events(parts: list[pl.DataFrame], threads: pl.DataFrame, origin: int) -> pl.DataFrame:
@@ -218,7 +217,7 @@ def _host_events(parts: list[pl.DataFrame], threads: pl.DataFrame, origin: int) 
     made = {"event_id": pl.int_range(len(order), dtype=pl.UInt32, eager=True), "thread_id": thread.gather(order)}
     frame = _filled(tables.HOST_EVENTS, parts, order, made)
     short = (_narrowed(frame.get_column(name)) for name in _CARRIED)
-    return frame.with_columns(pl.col("start_ns") - origin, _identified("correlation"), *short)
+    return frame.with_columns(pl.col("start_ns") - origin, _CORRELATION, *short)
 
 
 _CARRIED = ("external_id", "sequence_number", "forward_thread", "python_id", "python_parent_id")
@@ -315,7 +314,7 @@ def _device_events(
         "activity_id": pl.int_range(len(order), dtype=pl.UInt32, eager=True),
         **spans.select("start_ns", "thread_id", "device").to_dict(),
     }
-    return _filled(tables.DEVICE_EVENTS, parts, order, made).with_columns(_identified("correlation"))
+    return _filled(tables.DEVICE_EVENTS, parts, order, made).with_columns(_CORRELATION)
 
 
 def _device_annotations(rest: pl.DataFrame) -> pl.DataFrame:
@@ -382,7 +381,7 @@ def _at_once(events: Classified) -> pl.DataFrame | None:
 
     A stream is one of a context: databases number the contexts of all processes apart, merged files do not.
     """
-    calls = events.host.filter(pl.col("kind").is_in(["runtime", "driver"])).get_column("pid")
+    calls = events.host.filter(pl.col("kind").is_in(CALLS)).get_column("pid")
     if calls.n_unique() < 2:
         return None
     owners = _owners(events, events.device.get_column("device_label").cast(pl.String).unique().drop_nulls().to_list())
@@ -390,7 +389,7 @@ def _at_once(events: Classified) -> pl.DataFrame | None:
         return None
     by = ["device_label", "context", "stream"]
     work = events.device.join(owners, on="row").sort("start_ns", "row")
-    ended = (pl.col("start_ns") + pl.col("duration_ns")).cum_max().shift().over(by)
+    ended = END_NS.cum_max().shift().over(by)
     overlaps = (pl.col("start_ns") < ended) & (pl.col("rank") != pl.col("rank").shift().over(by))
     several = work.filter(overlaps).select("device_label").unique()
     owned = work.join(several, on="device_label", how="semi").select("row", "rank")
@@ -414,7 +413,7 @@ def _owners(events: Classified, numbers: Sequence[str]) -> pl.DataFrame | None:
     """
     # A driver call inside a runtime call has its id.
     calls = (
-        events.host.filter(pl.col("kind").is_in(["runtime", "driver"]), pl.col("correlation") > 0)
+        events.host.filter(pl.col("kind").is_in(CALLS), pl.col("correlation") > 0)
         .select("correlation", "start_ns", pl.col("pid").cast(pl.String).alias("process"))
         .sort("start_ns")
         .unique(["process", "correlation"], keep="first", maintain_order=True)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from trace_analyzer.catalog.event_names import KINDS
 from trace_analyzer.errors import Note
 from trace_analyzer.ingest.raw import RAW_SCHEMA, nanoseconds, raw_frame
 from trace_analyzer.ingest.trace import COPY_KINDS, NODE_NAMES, activity_names, node_names
@@ -58,13 +59,11 @@ _UNSUPPORTED = r"^(mtia_|hpu_|xpu_|npu_|ipu_|tpu_|glow|privateuse1_)"
 # Instants that the profiler writes at the start and end of a recording.
 _BOUNDARY = "^(Iteration Start: |Record Window End$)"
 
-# Outer kinds first, for events with equal start and end.
-_HOST = ("annotation", "python", "operator", "other", "overhead", "runtime", "driver")
 _DEVICE = ("kernel", "memcpy", "memset")
 _ARROW = ("flow",)
 _REST = ("metadata", "memory", "sync", "device-annotation", "session", "boundary")
 _LEFT_OUT = ("marker", "counter", "device-event", "profiler-range", "unsupported", "unknown-phase")
-KIND = pl.Enum([*_HOST, *_DEVICE, *_ARROW, *_REST, *_LEFT_OUT, *dict.fromkeys(FLOW_KINDS.values())])
+KIND = pl.Enum([*KINDS, *_DEVICE, *_ARROW, *_REST, *_LEFT_OUT, *dict.fromkeys(FLOW_KINDS.values())])
 
 # Arguments kept for host events, by kind; other host kinds keep all arguments.
 CALL_NUMBERS = ("correlation", "external_id")
@@ -73,7 +72,7 @@ PYTHON_NUMBERS = ("python_id", "python_parent_id")
 _KINDS_WITH = {
     column: [
         kind
-        for kind in _HOST
+        for kind in KINDS
         if column in {
             "python": PYTHON_NUMBERS, "operator": OPERATOR_NUMBERS, "annotation": OPERATOR_NUMBERS, "runtime": CALL_NUMBERS,
             "driver": CALL_NUMBERS,
@@ -372,7 +371,7 @@ def _is_useful_arrow() -> pl.Expr:
 def _sorted(timed: pl.DataFrame, edges: pl.DataFrame) -> Classified:
     timed = timed.with_columns(_reason().alias("reason"))
     kept = _only(timed, pl.col("reason").is_null())
-    host, device, arrows, rest = (_only(kept, pl.col("kind").is_in(kinds)) for kinds in (_HOST, _DEVICE, _ARROW, _REST))
+    host, device, arrows, rest = (_only(kept, pl.col("kind").is_in(kinds)) for kinds in (KINDS, _DEVICE, _ARROW, _REST))
     python_part, host_part = _host_parts(host)
     return Classified(
         python=python_part,

@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from trace_analyzer.catalog.event_names import CALLS
 from trace_analyzer.ingest.classify import Classified
 from trace_analyzer.thresholds import IMPOSSIBLE_NS
 from trace_analyzer.units import NS_PER_S
@@ -135,7 +136,7 @@ def _misplaced(events: Classified) -> dict[str, pl.Series]:
     if first is None or last is None or last - first <= _EARLY_NS:  # type: ignore[operator]
         return {}
     called = (
-        calls.filter(pl.col("kind").is_in(["runtime", "driver"]), pl.col("correlation") > 0)
+        calls.filter(pl.col("kind").is_in(CALLS), pl.col("correlation") > 0)
         .group_by("correlation")
         .agg(pl.col("start_ns").min().alias("first_ns"), pl.col("start_ns").max().alias("last_ns"))
     )

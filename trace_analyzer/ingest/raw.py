@@ -84,12 +84,9 @@ _whole_number = lru_cache(1024)(Digits)
 """`Digits` of a whole number; few of them are distinct where a hostile file has millions."""
 
 
-def strict_decoder(*, controls: bool = True) -> json.JSONDecoder:
-    """Return a JSON decoder that keeps the digits of numbers and accepts NaN and Infinity.
-
-    With ``controls`` it also accepts raw control characters.
-    """
-    return json.JSONDecoder(strict=not controls, parse_float=Digits, parse_int=_whole_number, parse_constant=Digits)
+def strict_decoder() -> json.JSONDecoder:
+    """Return a JSON decoder that keeps the digits of numbers, and accepts NaN, Infinity and raw control characters."""
+    return json.JSONDecoder(strict=False, parse_float=Digits, parse_int=_whole_number, parse_constant=Digits)
 
 
 def raw_frame(events: list[Any], first_row: int) -> pl.DataFrame:

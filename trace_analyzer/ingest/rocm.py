@@ -106,13 +106,7 @@ def _read_process(database: Database, events: Events, suffix: str) -> list[dict[
     ids = labelled(ids, (strings.rename({"name_id": "category_id", "name": "category"}), "category_id"))
 
     def placed(block: pl.DataFrame) -> pl.DataFrame:
-        joined = labelled(block, (ids, "event"), (pids, "process"))
-        return joined.with_columns(events.numbered(joined.get_column("pid"), joined.get_column("correlation")))
-
-    def on_device(block: pl.DataFrame, agent: pl.Expr) -> pl.DataFrame:
-        known = labelled(block.with_columns(agent.alias("agent")), (agents.select("agent", "device"), "agent"))
-        stream = pl.col("stream").cast(pl.String).alias("tid")
-        return known.with_columns(pl.col("device").fill_null("0"), pl.col("device").fill_null("0").alias("pid"), stream)
+        return _numbered(events, labelled(block, (ids, "event"), (pids, "process")))
 
     for block in database.blocks(f"rocpd_region{suffix}", _REGION):
         regions = labelled(placed(block), (strings, "name_id"), (threads, "thread"))
@@ -124,13 +118,25 @@ def _read_process(database: Database, events: Events, suffix: str) -> list[dict[
             .when(pl.col("category").str.starts_with("HSA")).then(pl.lit("driver")).otherwise(pl.lit("other")),
         )  # fmt: skip
     for block in database.blocks(f"rocpd_kernel_dispatch{suffix}", _DISPATCH):
-        named = labelled(on_device(placed(block), pl.col("agent")), (kernels, "kernel"))
+        named = labelled(_on_device(placed(block), agents, pl.col("agent")), (kernels, "kernel"))
         _add_kernels(events, named.with_columns(pl.coalesce("name", "raw").alias("name")))
     gpus = agents.get_column("agent").implode()
     for block in database.blocks(f"rocpd_memory_copy{suffix}", _COPY):
-        copies = on_device(placed(block), pl.when(pl.col("target").is_in(gpus)).then("target").otherwise("source"))
-        _add_copies(events, labelled(copies, (strings, "name_id")))
+        agent = pl.when(pl.col("target").is_in(gpus)).then("target").otherwise("source")
+        _add_copies(events, labelled(_on_device(placed(block), agents, agent), (strings, "name_id")))
     return [{"id": row["device"], "name": row["name"]} for row in agents.iter_rows(named=True)]
+
+
+def _numbered(events: Events, frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the events with ids of correlation that no two processes share."""
+    return frame.with_columns(events.numbered(frame.get_column("pid"), frame.get_column("correlation")))
+
+
+def _on_device(frame: pl.DataFrame, agents: pl.DataFrame, agent: pl.Expr) -> pl.DataFrame:
+    """Return the activities on the device of their agent, by stream; of an unknown agent, on device 0."""
+    known = labelled(frame.with_columns(agent.alias("agent")), (agents.select("agent", "device"), "agent"))
+    device, stream = pl.col("device").fill_null("0"), pl.col("stream").cast(pl.String)
+    return known.with_columns(device, device.alias("pid"), stream.alias("tid"))
 
 
 def _add_kernels(events: Events, frame: pl.DataFrame) -> None:
@@ -231,18 +237,11 @@ def _read_json(process: pl.DataFrame, taken: Mapping[str, pl.DataFrame], events:
         return labelled(found, (operations, ["kind", "operation"]))
 
     def on_device(frame: pl.DataFrame, agent: pl.Expr, stream: pl.Expr) -> pl.DataFrame:
-        frame = frame.with_columns(
-            events.numbered(frame.get_column("pid"), frame.get_column("correlation")), agent.alias("agent")
-        )
-        device = pl.col("device").fill_null("0")
-        known = labelled(frame.drop("kind"), (agents.select("agent", "device"), "agent")).with_columns(
-            stream=stream.cast(pl.Int64, strict=False)
-        )
-        return known.with_columns(device, device.alias("pid"), pl.col("stream").cast(pl.String).alias("tid"))
+        placed = _numbered(events, frame.drop("kind")).with_columns(stream=stream.cast(pl.Int64, strict=False))
+        return _on_device(placed, agents, agent)
 
     for domain in _CALLS:
-        calls = labelled(records(domain), (messages, "correlation"))
-        calls = calls.with_columns(events.numbered(calls.get_column("pid"), calls.get_column("correlation")))
+        calls = _numbered(events, labelled(records(domain), (messages, "correlation")))
         # Calls that pause or resume recording have no message.
         is_range = pl.lit(domain == "marker_api") & pl.col("message").is_not_null()
         named = pl.when(is_range).then("message").otherwise("name").alias("name")

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from trace_analyzer.frames.intervals import END_NS
 from trace_analyzer.ranks.matching import WAYS, matched_by_ends, matched_by_key, most_frequent_difference
 from trace_analyzer.ranks.summary import RankSummary
 from trace_analyzer.units import duration
@@ -251,7 +252,7 @@ def _align(keyed: pl.DataFrame, hosts: Mapping[int, str]) -> Alignment:
     names = {host: place for place, host in enumerate(dict.fromkeys(hosts[rank] for rank in sorted(hosts)))}
     clock_of = np.zeros(max(hosts, default=0) + 1, dtype=np.int64)
     clock_of[list(hosts)] = [names[host] for host in hosts.values()]
-    rows = _with_clock(keyed, clock_of).with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
+    rows = _with_clock(keyed, clock_of).with_columns(END_NS)
     origin = rows.select(pl.col("end_ns").min()).item() or 0
     fit = _with_frequent(rows, fit_clocks(_host_ends(rows), len(names), origin))
     matched = _by_ends(rows, fit)
@@ -272,7 +273,7 @@ def _with_clock(rows: pl.DataFrame, clock_of: npt.NDArray[np.int64]) -> pl.DataF
 def matched(rows: pl.DataFrame, alignment: Alignment) -> pl.DataFrame:
     """Return `ROWS` with match, by, clock, and end_ns on the common clock."""
     keyed = _with_clock(matched_by_key(rows), alignment.clock_of)
-    timed = keyed.with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
+    timed = keyed.with_columns(END_NS)
     together = _with_members(_by_ends(timed, alignment.fit))
     return together.with_columns(aligned(together, alignment.fit).alias("end_ns"))
 
@@ -343,7 +344,7 @@ def _by_ends(rows: pl.DataFrame, fit: Fit) -> pl.DataFrame:
     )
     first = rows.select(pl.col("match").max() + 1).item() or 0
     matched = matched_by_ends(on_one, first)
-    return matched.drop("component").with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
+    return matched.drop("component").with_columns(END_NS)
 
 
 def _spread(rows: pl.DataFrame, fit: Fit) -> pl.DataFrame:

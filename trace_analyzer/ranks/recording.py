@@ -16,7 +16,7 @@ from trace_analyzer.analyses.communication import collective_inputs, hiding_work
 from trace_analyzer.catalog.event_names import PROFILER_STEP_NAME
 from trace_analyzer.compare.profiles import CALLS, ROWS, Profile, device_code, profile_of
 from trace_analyzer.compare.sides import units_of_rows
-from trace_analyzer.frames.intervals import lookup_at, union
+from trace_analyzer.frames.intervals import END_NS, LENGTH_NS, lookup_at, union
 from trace_analyzer.ingest import Trace, load
 from trace_analyzer.ingest.trace import Header, rank_of
 from trace_analyzer.ranks import summary
@@ -87,12 +87,12 @@ def summary_of(trace: Trace, report: Report) -> summary.RankSummary:
     reduced = _reduced(profile)
     step_ns = profile.total_ns / profile.steps if profile.steps and profile.total_ns else None
     if device < 0:
-        step_ns = marked.select((pl.col("end_ns") - pl.col("start_ns")).mean().cast(pl.Float64)).item()
+        step_ns = marked.select(LENGTH_NS.mean().cast(pl.Float64)).item()
     parts = (
         tables["owners"]
         .filter(pl.col("device") == device)
         .group_by("step", "part")
-        .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("total_ns"))
+        .agg(LENGTH_NS.sum().alias("total_ns"))
         .sort("step", "part", nulls_last=True)
     )
     verdict = report.verdict
@@ -347,9 +347,7 @@ def work_of(trace: Trace) -> pl.DataFrame:
     events = trace.host_events.filter(pl.col("kind").cast(pl.String) == "operator")
     names = pl.col("name").cast(pl.String)
     own = events.filter(~names.str.contains(r"^(c10d::|gloo:|record_param_comms)"))
-    spans = own.select(
-        pl.lit(0).alias("device"), "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
-    )
+    spans = own.select(pl.lit(0).alias("device"), "start_ns", END_NS)
     return union(spans, ["device"])
 
 
@@ -361,7 +359,7 @@ def _marks(trace: Trace, pattern: str) -> pl.DataFrame:
         pl.col("name").cast(pl.String).str.extract(pattern).alias("match"),
         "start_ns",
         "duration_ns",
-        (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
+        END_NS,
     ).filter(pl.col("match").is_not_null())
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from trace_analyzer.frames.intervals import LENGTH_NS
 from trace_analyzer.ranks.clocks import Alignment, matched
 from trace_analyzer.ranks.joining import Spool
 from trace_analyzer.ranks.matching import WAYS
@@ -101,7 +102,7 @@ def with_exposed_waits(rows: pl.DataFrame, exposed: pl.DataFrame) -> pl.DataFram
     else:
         waits = rows.filter(pl.col("wait_ns") > 0).select("rank", "row", "wait_ns")
         inside = pl.min_horizontal("end_ns", "wait_ns") - pl.col("start_ns")
-        share = pl.col("exposed_ns") * inside.clip(0) / (pl.col("end_ns") - pl.col("start_ns"))
+        share = pl.col("exposed_ns") * inside.clip(0) / LENGTH_NS
         sums = (
             exposed.join(waits, on=["rank", "row"])
             .group_by("rank", "row")

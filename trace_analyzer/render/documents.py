@@ -262,7 +262,7 @@ def _trust(report: Report) -> str:
     """Write whether the trace supports the figures, and which checks failed."""
     if not report.trust:
         return ""
-    broken = [check for check in report.trust if check.status != "ok"]
+    broken = summaries.broken_checks(report)
     items = "\n".join(
         f"- {check.status}: {escaped(phrasing.check_phrase(check))}: {escaped(check.meaning)}" for check in broken
     )

@@ -113,7 +113,7 @@ def advice_title(rank: int, item: Advice, brings: str, width: int) -> list[Line]
 def doubt_lines(report: Report, width: int) -> list[Line]:
     """Write the failed checks and the most serious note above a remark, in a line each."""
     lines: list[Line] = []
-    broken = [check for check in report.trust if check.status != "ok"]
+    broken = summaries.broken_checks(report)
     if broken:
         passed = f"{len(report.trust) - len(broken)} of {len(report.trust)} hold"
         text = "; ".join((passed, *phrasing.check_phrases(report, broken)))

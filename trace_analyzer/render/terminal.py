@@ -72,7 +72,7 @@ def _details(report: Report, width: int) -> Iterator[list[Line]]:
 
 
 def _checks(report: Report, width: int) -> list[Line]:
-    broken = [check for check in report.trust if check.status != "ok"]
+    broken = summaries.broken_checks(report)
     if not report.trust:
         return []
     text = units.visible("; ".join((phrasing.trust_phrase(report), *phrasing.check_phrases(report, broken))))

@@ -386,7 +386,7 @@ def mostly_narrow(kernels: pl.DataFrame) -> bool:
     Where no shapes were recorded, the names of kernels show their types.
     """
     matmuls = kernels.filter(pl.col("group") == "matmul")
-    named = map_unique(matmuls.select("name"), operand_type("name")).to_series()
+    named = map_unique(matmuls.select("name"), operand_type()).to_series()
     known = matmuls.select(
         pl.coalesce(pl.col("dtype").cast(pl.String), named).alias("type"), "duration_ns"
     ).drop_nulls()

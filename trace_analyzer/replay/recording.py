@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from trace_analyzer.catalog.event_names import BLOCKING, host_work, is_annotation
+from trace_analyzer.catalog.event_names import BLOCKING, CALLS, host_work, is_annotation
 from trace_analyzer.frames.arrays import column
-from trace_analyzer.frames.intervals import innermost, split_by, union
+from trace_analyzer.frames.intervals import END_NS, innermost, split_by, union
 from trace_analyzer.frames.lookups import factorize, inverse_index, map_unique
 from trace_analyzer.report import Check, DeviceReport
 from trace_analyzer.thresholds import CPU_OPERATOR_NS, HOST_WAIT_NS
@@ -270,7 +270,7 @@ def _name_kinds(events: pl.DataFrame) -> pl.DataFrame:
     names = events.select("kind", "name")[firsts].with_columns(
         pl.col("name").cast(pl.String), pl.col("kind").cast(pl.String)
     )
-    is_call = pl.col("kind").is_in(["runtime", "driver"])
+    is_call = pl.col("kind").is_in(CALLS)
     work, name = pl.col("work"), pl.col("name").str.slice(0, 256)
     call = pl.coalesce(
         *(pl.when(is_call & name.str.contains(pattern)).then(pl.lit(kind, pl.Int64)) for kind, pattern in _CALLS),
@@ -419,9 +419,7 @@ def _steps_of(activities: Activities, calls: Calls, steps: Steps, table: pl.Data
 
 def _host_spans(events: pl.DataFrame, kinds: pl.DataFrame) -> list[Any]:
     """Return the columns of `Segments.of`: a thread's work by innermost event; within named work, all counts to that."""
-    spans = events.select(
-        "thread_id", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"), "event_id"
-    )
+    spans = events.select("thread_id", "start_ns", END_NS, "event_id")
     inner = innermost(spans, ["thread_id"], "event_id")
     named = spans.hstack(kinds.select("part", "call", "occupies"))
     whole_work = [number for number in _NAMED if number not in WAITS]

@@ -3,6 +3,7 @@
 import numpy as np
 import polars as pl
 
+from trace_analyzer.catalog.event_names import CALLS
 from trace_analyzer.frames.lookups import as_strings, factorize
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.host_edges import CLOCK_NS, last_of_thread
@@ -66,7 +67,7 @@ def refused_unseen(report: Analysed, device: int) -> str | None:
         return few
     events = report.tables["host_events"]
     names = as_strings(events.select("kind", "name")[factorize(*events.select("kind", "name"))[1]])
-    calls = names.filter(pl.col("kind").is_in(["runtime", "driver"]))
+    calls = names.filter(pl.col("kind").is_in(CALLS))
     captured = calls.filter(pl.col("name").str.contains(_CAPTURE)).sort("name")
     if captured.height:
         return f"the program captures CUDA graphs ({captured.item(0, 'name')}): what runs then does not run again"

@@ -17,6 +17,7 @@ import polars as pl
 from trace_analyzer.allocator import Memory
 from trace_analyzer.allocator.savings import BatchMemory, batch_memory, growing
 from trace_analyzer.errors import UsageError
+from trace_analyzer.frames.intervals import LENGTH_NS
 from trace_analyzer.frames.lookups import factorize, sum_by_group
 from trace_analyzer.replay.changes import AUTO, Change
 from trace_analyzer.replay.kernel_changes import target_key
@@ -346,7 +347,7 @@ def path_parts(replay: Replay, changes: tuple[Change, ...] = (), rows: int = 8) 
 def located(parts: tuple[PathPart, ...], stretches: pl.DataFrame) -> tuple[PathPart, ...]:
     """Return parts of the unchanged path with the code that takes most of each, from table `critical_path`."""
     code = ["operator", "module", "python_function"]
-    path = stretches.select("name", *code, "start_ns", "end_ns", (pl.col("end_ns") - pl.col("start_ns")).alias("ns"))
+    path = stretches.select("name", *code, "start_ns", "end_ns", LENGTH_NS.alias("ns"))
     known = path.select("name", *code, "ns").filter(pl.any_horizontal(pl.col(code).is_not_null()))
     numbers, firsts = factorize(*known.select("name", *code))
     ns = sum_by_group(numbers, known.get_column("ns"), firsts.len()).alias("ns")

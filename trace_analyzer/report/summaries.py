@@ -9,7 +9,7 @@ from typing import Any
 from trace_analyzer import json_types, thresholds
 from trace_analyzer.report import Report
 from trace_analyzer.report.devices import Communication, DeviceReport, FusionOpportunity, TensorCores
-from trace_analyzer.report.verdicts import Blame, Debiased, Predicted, StepReport, Verdict
+from trace_analyzer.report.verdicts import Blame, Check, Debiased, Predicted, StepReport, Verdict
 from trace_analyzer.sections import WHOLE_TRACE, Section, Shown
 from trace_analyzer.vocabulary import PARTS, UNSEEN, WORK
 
@@ -30,6 +30,11 @@ class PartTotals:
     def total_ns(self) -> int:
         """Return the sum of all parts."""
         return sum(self.work.values()) + self.idle_ns
+
+
+def broken_checks(report: Report) -> list[Check]:
+    """Return the checks of the trace that do not hold."""
+    return [check for check in report.trust if check.status != "ok"]
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.fixes import Accelerator
 from trace_analyzer.errors import breaks_off
 from trace_analyzer.findings import DeviceFindings, Findings, StepFindings, WindowSources, bound_shares, ordered
-from trace_analyzer.frames.intervals import filter_inside
+from trace_analyzer.frames.intervals import LENGTH_NS, filter_inside
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.report import Confidence, Debiased, Evidence, Regime, Status, Verdict, Window
 from trace_analyzer.units import NS_PER_S, count, counted, duration, percent, visible
@@ -206,7 +206,6 @@ _WORTH_NAMING = 0.05
 
 def _main_thread_evidence(run: CpuRun, cpu_time: pl.DataFrame) -> Iterator[Evidence]:
     """Yield steps, phases, short operators, FP64, FLOP/s and other threads."""
-    length = pl.col("end_ns") - pl.col("start_ns")
     if run.steps:
         yield Evidence("steps", run.steps, "steps", f"{run.step_kind} steps, marked by {run.steps_from}")
         yield Evidence("step_ns", run.window_ns / run.steps, "ns", "mean of these on the main thread")
@@ -221,7 +220,7 @@ def _main_thread_evidence(run: CpuRun, cpu_time: pl.DataFrame) -> Iterator[Evide
             "tiny_operators", calls.get_column("event_id").n_unique() / max(1, run.steps), "runs",
             f"runs of operators of under 10 us{' a step' if run.steps else ''}: calling them takes longer than their work",
         )  # fmt: skip
-    if double := run.pieces.filter(pl.col("bits") == 64).select(length.sum()).item():
+    if double := run.pieces.filter(pl.col("bits") == 64).select(LENGTH_NS.sum()).item():
         yield Evidence(
             "fp64_ratio", double / run.window_ns, "ratio", "share of the main thread's time in operators on FP64"
         )

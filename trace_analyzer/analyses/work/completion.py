@@ -73,7 +73,7 @@ def _assumed_types(calls: pl.DataFrame) -> pl.DataFrame:
     lacking = (calls.get_column("input_dims").is_not_null() & calls.get_column("input_types").is_null()).any()
     if not lacking:
         return _nulls(calls, "assumed_type")
-    of_name = map_unique(calls.select("name"), operand_type("name")).to_series()
+    of_name = map_unique(calls.select("name"), operand_type()).to_series()
     return calls.select(pl.when(pl.col("input_types").is_null()).then(of_name).alias("assumed_type"))
 
 

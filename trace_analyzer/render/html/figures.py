@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from trace_analyzer.frames.intervals import END_NS
 from trace_analyzer.render import charts, names
 from trace_analyzer.render.html import timeline, tracks
 from trace_analyzer.render.html.codec import Model, column, constant, data_source, document, glyphs
@@ -186,7 +187,7 @@ def host_bins(columns: timeline.TimelineColumns, span_ns: int) -> npt.NDArray[np
     operators = (
         columns.events.slice(rows[0][0], sum(count for _, count in rows))
         .filter(kind="operator")
-        .select("start_ns", end_ns=pl.col("start_ns") + pl.col("duration_ns"))
+        .select("start_ns", END_NS)
         .sort("start_ns", "end_ns", descending=[False, True])
     )
     outermost = operators.filter(pl.col("start_ns") >= pl.col("end_ns").cum_max().shift(1, fill_value=0))

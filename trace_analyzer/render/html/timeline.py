@@ -16,6 +16,7 @@ import polars as pl
 
 from trace_analyzer import units
 from trace_analyzer.frames.arrays import column, distinct_rows
+from trace_analyzer.frames.intervals import END_NS, LENGTH_NS
 from trace_analyzer.render.html import codec
 from trace_analyzer.render.html.tracks import (
     IS_MODULE,
@@ -169,7 +170,7 @@ def timeline_columns(report: Report, thinning: Thinning = EVERYTHING) -> Timelin
         activity_count=sum(track.events.height for track in laid if track.family == "stream"),
         details=details,
         curves=_curves(report),
-        end_ns=events.select((pl.col("start_ns") + pl.col("duration_ns")).max()).item() or 0,
+        end_ns=events.select(END_NS.max()).item() or 0,
         left_out=left_out,
         advice=_advice_members(report),
         packages=packages(report),
@@ -187,12 +188,11 @@ def _advice_members(report: Report) -> tuple[AdviceMembers, ...]:
     labels = device_labels(report)
     place = pl.col("device").replace_strict(labels, default="GPU", return_dtype=pl.String).alias("place")
     parts = report.tables["advice_members"].partition_by("advice", as_dict=True, maintain_order=True)
-    length = pl.col("end_ns") - pl.col("start_ns")
     return tuple(
         AdviceMembers(
             advice,
             rows.height,
-            rows.select(place, "start_ns", "end_ns").top_k(MOST_MEMBERS, by=length).sort("start_ns", "end_ns"),
+            rows.select(place, "start_ns", "end_ns").top_k(MOST_MEMBERS, by=LENGTH_NS).sort("start_ns", "end_ns"),
         )
         for (advice,), rows in parts.items()
     )

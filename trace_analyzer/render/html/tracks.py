@@ -11,7 +11,9 @@ import numpy.typing as npt
 import polars as pl
 
 from trace_analyzer.analyses.chart_data import frame_packages, frames_by_package, titled_threads
+from trace_analyzer.catalog.event_names import CALLS
 from trace_analyzer.frames.arrays import column
+from trace_analyzer.frames.intervals import LENGTH_NS
 from trace_analyzer.render.charts import reported_labels
 from trace_analyzer.report import Report
 
@@ -170,7 +172,7 @@ def _critical_path(report: Report) -> pl.DataFrame:
     table = report.tables["critical_path"].with_row_index("path_row")
     kinds = _activities(report).select(pl.col("activity_id").alias("path_activity"), pl.col("kind").cast(pl.String))
     rows = table.select(
-        "device", "start_ns", "name", "path_row", kind_of_path="kind", duration_ns=pl.col("end_ns") - pl.col("start_ns"),
+        "device", "start_ns", "name", "path_row", kind_of_path="kind", duration_ns=LENGTH_NS,
         path_activity="activity_id", link_id="event_id",
     ).join(kinds, on="path_activity", how="left", maintain_order="left")  # fmt: skip
     cause = pl.col("name").replace(UNCAUSED)
@@ -195,7 +197,7 @@ def _exposed(report: Report) -> pl.DataFrame:
     return (
         report.tables["partition"]
         .filter(part="communication")
-        .select("device", "start_ns", name="part", kind="part", duration_ns=pl.col("end_ns") - pl.col("start_ns"))
+        .select("device", "start_ns", name="part", kind="part", duration_ns=LENGTH_NS)
     )
 
 
@@ -203,7 +205,7 @@ def _synchronizations(report: Report) -> pl.DataFrame:
     """Return CUPTI's synchronization events, with the call of the same correlation id if it is the only one."""
     calls = (
         report.tables["host_events"]
-        .filter(pl.col("kind").is_in(["runtime", "driver"]), pl.col("correlation").is_not_null())
+        .filter(pl.col("kind").is_in(CALLS), pl.col("correlation").is_not_null())
         .join(report.tables["sync_events"].select("correlation").unique(), on="correlation", how="semi")
         .unique("correlation", keep="none")
         .select("correlation", link_id="event_id")
@@ -221,7 +223,7 @@ def _idle(report: Report) -> pl.DataFrame:
         "start_ns",
         name="cause",
         kind=pl.format("idle-{}", "cause"),
-        duration_ns=pl.col("end_ns") - pl.col("start_ns"),
+        duration_ns=LENGTH_NS,
         link_id="event_id",
     )
 
@@ -246,7 +248,7 @@ def _host_tracks(report: Report, host_events: pl.DataFrame) -> Iterator[TrackEve
         "start_ns",
         name="phase",
         kind=pl.format("phase-{}", "phase"),
-        duration_ns=pl.col("end_ns") - pl.col("start_ns"),
+        duration_ns=LENGTH_NS,
     )
     for (thread,), part in phases.partition_by("thread_id", as_dict=True, include_key=False).items():
         parts[thread, "phases"] = part.sort("start_ns")
