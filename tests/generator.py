@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, strategies as st
 from kineto import A100
 
 Flows = Literal["all", "some", "none"]
@@ -32,6 +32,9 @@ WRAPPER_NAMES = {
     "python_function": ("train.py(12): step", "torch/_dynamo/convert_frame.py(1200): _compile", "queue.py(154): get"),
     "user_annotation": ("phase", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"),
 }
+
+UNHURRIED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+"""Building random traces is slow and their size varies, which is no fault of the tests."""
 
 
 @dataclass(frozen=True)

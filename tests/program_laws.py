@@ -22,7 +22,7 @@ from trace_analyzer.report import Report, Verdict, summaries, verdicts
 
 SCHEMA = Draft202012Validator(registry.json_schema())
 COMPARISON = Draft202012Validator(json_types.result_schema(comparison.Comparison))
-_CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _SIGNED = ("origin_ns", "launch_lead_ns", "offset")
 """Parts of the JSON whose figures may be negative."""
 SIGNED_COLUMNS = ("lead_ns",)
@@ -48,7 +48,7 @@ def check_program(content: bytes, *, page: bool = True, verbs: bool = True) -> R
     parts_add_up(report)
     ratios_within_physics(report)
     for text in (str(report), report.to_markdown()):
-        assert not _CONTROLS.search(text)
+        assert not CONTROLS.search(text)
     if page:
         payload(timeline_columns(report))
     if verbs:
@@ -100,7 +100,7 @@ def check_estimate(report: Report) -> None:
     check_regime(report)
     assert (result.reason is None) == (result.status == "ok")
     for text in (result.summary(), result.to_markdown()):
-        assert not _CONTROLS.search(text)
+        assert not CONTROLS.search(text)
     check_estimates(document)
     below_floors_say_why(result)
 
@@ -226,7 +226,7 @@ def check_comparison(report: Report) -> None:
         assert {line.difference_ns for line in result.lines} <= {0.0}
         assert sum(line.before_total_ns for line in result.lines) == (profile.total_ns if result.lines else 0)
         for text in (result.summary(), result.to_markdown()):
-            assert not _CONTROLS.search(text)
+            assert not CONTROLS.search(text)
 
 
 def check_export(content: bytes, report: Report) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 
 import polars as pl
 import pytest
-from generator import RandomTrace, random_traces
-from hypothesis import HealthCheck, given, settings
+from generator import UNHURRIED, RandomTrace, random_traces
+from hypothesis import given, settings
 from tiers import examples
 
 from trace_analyzer.advice import LAUNCHING, RULES, _ranked, ranked_ratio
@@ -20,7 +20,6 @@ from trace_analyzer.thresholds import SHARED_RATIO
 from trace_analyzer.verdict.judge import KERNEL_REGIMES
 from trace_analyzer.vocabulary import HOST_CAUSES, IDLE_CAUSES
 
-UNHURRIED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 SMALL = ("latency", "device-gap")
 KERNELS = ("compute", "memory", "latency", "other")
 REACHES: Mapping[str, tuple[str, ...]] = {

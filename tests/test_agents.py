@@ -16,6 +16,7 @@ import pytest
 from click import Context
 from click.testing import CliRunner
 from commands import run_python
+from conftest import SAMPLES
 from report_factory import gpu_report
 
 from trace_analyzer.agents import MOST_CHARACTERS, Tools, called
@@ -24,7 +25,6 @@ from trace_analyzer.cli import VERBS, main
 from trace_analyzer.errors import UsageError
 from trace_analyzer.explain.lookups import whatif_options
 
-SAMPLES = Path(__file__).parents[1] / "sample_traces"
 LOADING, GRAPH = "synthetic_overhead_data-loading.json.gz", "synthetic_memory-bandwidth_cuda-graph.json.gz"
 _ID = re.compile(r"^((?:advice|gap|kernel|step|check):\S+) ", re.MULTILINE)
 

@@ -4,14 +4,15 @@ from typing import Any
 
 import polars as pl
 import pytest
-from generator import RandomTrace, random_traces
-from hypothesis import HealthCheck, given, settings
+from generator import UNHURRIED, RandomTrace, random_traces
+from hypothesis import given, settings
 from kineto import Event, analysed, annotation, call, flow, kernel, launch, launched, op, python, rows
 from tiers import examples
 
 from trace_analyzer import analysis, checks, pipeline
 from trace_analyzer.analyses.blame import DIMENSIONS
 from trace_analyzer.analyses.host_costs import COSTS
+from trace_analyzer.frames.intervals import LENGTH_NS
 from trace_analyzer.report import Report
 
 pytestmark = pytest.mark.slow
@@ -190,15 +191,11 @@ def test_the_report_names_the_code_of_the_verdict_s_window() -> None:
     assert sum(item.idle_ns for item in report.blame) == 280_000
 
 
-LENGTH = pl.col("end_ns") - pl.col("start_ns")
-UNHURRIED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
-
-
 def idle_time_is_blamed_once(report: Report) -> None:
     """Check that blame cuts idle time as causes do and sums to it in every way, and named work to its causes."""
     idle, blame = report.tables["idle"], report.tables["blame"]
     assert blame.select("gap_id", "device", "start_ns", "end_ns", "cause").equals(idle.drop("event_id", "host_event"))
-    by_cause = dict(idle.group_by("cause").agg(LENGTH.sum()).iter_rows())
+    by_cause = dict(idle.group_by("cause").agg(LENGTH_NS.sum()).iter_rows())
     for by in DIMENSIONS:
         sums = report.tables["idle_by"].filter(pl.col("by") == by).group_by("cause").agg(pl.col("idle_ns").sum())
         assert dict(sums.iter_rows()) == by_cause
@@ -213,7 +210,7 @@ def idle_time_is_blamed_once(report: Report) -> None:
     codes = dict(report.tables["devices"].select("label", "device").iter_rows())
     for step in report.steps:
         blamed = blame.filter(pl.col("step") == step.index, pl.col("device") == codes[str(step.device)])
-        assert blamed.select(LENGTH.sum()).item() == step.idle_ns
+        assert blamed.select(LENGTH_NS.sum()).item() == step.idle_ns
     window = report.verdict.parts_ns
     if window and 0 < len(report.blame) < 20:
         assert sum(item.idle_ns for item in report.blame) == sum(window[cause] for cause in by_cause)
@@ -229,9 +226,9 @@ def operators_spend_what_they_last(report: Report) -> None:
 
 def drains_hold_idle_time_once(report: Report) -> None:
     drains, idle = report.tables["drains"], report.tables["idle"]
-    assert drains.filter((pl.col("idle_ns") <= 0) | (pl.col("idle_ns") > LENGTH)).is_empty()
+    assert drains.filter((pl.col("idle_ns") <= 0) | (pl.col("idle_ns") > LENGTH_NS)).is_empty()
     in_drains = dict(drains.group_by("device").agg(pl.col("idle_ns").sum()).iter_rows())
-    for device, idle_ns in idle.group_by("device").agg(LENGTH.sum()).iter_rows():
+    for device, idle_ns in idle.group_by("device").agg(LENGTH_NS.sum()).iter_rows():
         assert in_drains.get(device, 0) <= idle_ns
 
 

@@ -23,6 +23,7 @@ from test_stacks import threads_count_once
 
 from trace_analyzer import registry, units, vocabulary
 from trace_analyzer.catalog.kernels import operand_type
+from trace_analyzer.frames.intervals import LENGTH_NS
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.replay import graph, prediction, refusals, weights
 from trace_analyzer.replay.changes import Change
@@ -40,7 +41,6 @@ every_row = pytest.mark.parametrize("row", ROWS, ids=[f"{row['file']}:{row['devi
 DEVICES = [row for row in ROWS if row["window_ns"]]
 every_device = pytest.mark.parametrize("row", DEVICES, ids=[f"{row['file']}:{row['device']}" for row in DEVICES])
 every_file = pytest.mark.parametrize("file", FILES)
-LENGTH = pl.col("end_ns") - pl.col("start_ns")
 LAWS = (
     idle_time_is_blamed_once, operators_spend_what_they_last, drains_hold_idle_time_once, owners_sum_to_the_steps,
     bounds_hold, order_holds, counted_once, threads_count_once,
@@ -102,8 +102,8 @@ def test_the_verdict_is_one_that_a_person_accepts(row: Row, corpus_report: Repor
 @every_file
 def test_conservation(file: str, corpus_report: Reports) -> None:
     report = corpus_report(file)
-    assert report.tables["idle"].filter(LENGTH <= 0).is_empty()
-    sums = report.tables["idle"].group_by("gap_id").agg(LENGTH.sum().alias("parts_ns"))
+    assert report.tables["idle"].filter(LENGTH_NS <= 0).is_empty()
+    sums = report.tables["idle"].group_by("gap_id").agg(LENGTH_NS.sum().alias("parts_ns"))
     gaps = report.tables["gaps"].join(sums, on="gap_id", how="full")
     assert gaps.filter(pl.col("duration_ns") != pl.col("parts_ns").fill_null(0)).is_empty()
     for device in report.devices:
@@ -127,7 +127,7 @@ def test_where_stacks_are_recorded_little_of_the_host_s_time_is_unnamed(file: st
     host = report.tables["idle"].filter(pl.col("cause").is_in(vocabulary.HOST_CAUSES))
     unknown = host.filter(pl.col("cause") == "host-unknown")
     if report.trace.recorded.stack:
-        assert unknown.select(LENGTH.sum()).item() <= 0.05 * host.select(LENGTH.sum()).item()
+        assert unknown.select(LENGTH_NS.sum()).item() <= 0.05 * host.select(LENGTH_NS.sum()).item()
 
 
 @pytest.mark.slow

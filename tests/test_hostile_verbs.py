@@ -13,6 +13,7 @@ import pytest
 from broken_input import CASES, SOUND, Case
 from click.testing import CliRunner, Result
 from conftest import SAMPLES, sample_report
+from program_laws import CONTROLS
 
 import trace_analyzer as ta
 from trace_analyzer.cli import VERBS, main
@@ -42,8 +43,6 @@ ELSEWHERE = {"record", "calibrate", "completion", "doctor", "mcp", "skill"}
 STRIDE = int(os.environ.get("HOSTILE_STRIDE", "41"))
 """Each input is tested with one in so many verbs, and each verb with one in so many inputs;
 tests/test_broken_input.py has all for the report."""
-
-_CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def test_every_verb_that_reads_a_trace_is_here() -> None:
@@ -78,7 +77,7 @@ def test_no_input_is_a_bug(case: Case, verb: str, tmp_path: Path, monkeypatch: p
         assert result.stderr.startswith("analyze: ")
         assert result.stderr.count("\n") == 1, result.stderr
     for text in (result.stdout, result.stderr):
-        assert not _CONTROLS.search(text)
+        assert not CONTROLS.search(text)
     if "json" in VERBS_ON[verb] and result.stdout:
         json.loads(result.stdout)
     written = [path for path in tmp_path.rglob("*") if path.name.startswith(".analyze-")]

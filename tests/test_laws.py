@@ -11,21 +11,17 @@ from unittest.mock import patch
 import naive
 import polars as pl
 import pytest
-from generator import RandomTrace, random_traces, traces_behind_earlier_work
-from hypothesis import HealthCheck, given, settings, strategies as st
+from generator import UNHURRIED, RandomTrace, random_traces, traces_behind_earlier_work
+from hypothesis import given, settings, strategies as st
 from lazy_report import report_on
 from tiers import examples
 
 from trace_analyzer.checks import of_device
-from trace_analyzer.frames.intervals import coalesce
+from trace_analyzer.frames.intervals import LENGTH_NS, coalesce
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 
 pytestmark = pytest.mark.slow
-
-LENGTH = pl.col("end_ns") - pl.col("start_ns")
-# Building the traces is slow and their size varies, which is no fault of the tests.
-UNHURRIED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 
 
 def on_traces(count: int) -> settings:
@@ -74,11 +70,11 @@ def test_nothing_is_lost_and_nothing_counts_twice(trace: RandomTrace) -> None:
 def gaps_are_their_causes(report: Report) -> None:
     gaps, idle = report.tables["gaps"], report.tables["idle"]
     causes = idle.group_by("gap_id").agg(
-        LENGTH.sum().alias("duration_ns"), pl.col("start_ns").min(), pl.col("end_ns").max()
+        LENGTH_NS.sum().alias("duration_ns"), pl.col("start_ns").min(), pl.col("end_ns").max()
     )
     columns = ["gap_id", "duration_ns", "start_ns", "end_ns"]
     assert gaps.select(columns).sort("gap_id").rows() == causes.select(columns).sort("gap_id").rows()
-    assert idle.filter(LENGTH <= 0).is_empty()
+    assert idle.filter(LENGTH_NS <= 0).is_empty()
 
 
 def windows_are_their_parts(report: Report) -> None:

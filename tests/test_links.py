@@ -15,6 +15,7 @@ from tiers import examples
 
 from trace_analyzer import pipeline, vocabulary
 from trace_analyzer.analyses.partition import step_windows
+from trace_analyzer.frames.intervals import LENGTH_NS
 from trace_analyzer.report import Report
 
 pytestmark = pytest.mark.slow
@@ -204,16 +205,15 @@ def test_no_join_makes_pairs_of_all(name: str, monkeypatch: pytest.MonkeyPatch) 
     assert not wide
 
 
-LENGTH = pl.col("end_ns") - pl.col("start_ns")
 Interval = tuple[int, int, int, str, int | None]
 
 
 def owners_sum_to_the_steps(report: Report) -> None:
     tables = report.tables
     windows = step_windows(tables["activities"], tables["steps"])
-    owned = tables["owners"].group_by("device", "step").agg(LENGTH.sum()).sort("device", "step")
-    assert owned.rows() == windows.select("device", "step", LENGTH).sort("device", "step").rows()
-    pieces = tables["owners"].filter(LENGTH > 0)
+    owned = tables["owners"].group_by("device", "step").agg(LENGTH_NS.sum()).sort("device", "step")
+    assert owned.rows() == windows.select("device", "step", LENGTH_NS).sort("device", "step").rows()
+    pieces = tables["owners"].filter(LENGTH_NS > 0)
     in_order = tables["owners"].sort("device", "start_ns", "end_ns", "activity_id", maintain_order=True)
     assert tables["owners"].equals(in_order)
     following = pl.col("start_ns").shift(-1).over("device")
@@ -248,7 +248,7 @@ def naive_owners(report: Report, device: int) -> set[Interval]:
 def test_owners_are_those_of_the_definition(trace: RandomTrace) -> None:
     report = pipeline.analyze(trace.content)
     owners_sum_to_the_steps(report)
-    pieces = report.tables["owners"].filter(LENGTH > 0)
+    pieces = report.tables["owners"].filter(LENGTH_NS > 0)
     for device in report.tables["owners"].get_column("device").unique():
         rows = pieces.filter(pl.col("device") == device).select("start_ns", "end_ns", "part", "activity_id").rows()
         for _, begin, end, part, activity in naive_owners(report, device):

@@ -9,6 +9,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from conftest import SAMPLES
 from lazy_report import report_on
 from tiers import is_thorough
 
@@ -22,7 +23,6 @@ pytestmark = pytest.mark.slow
 
 GPU = torch.cuda.is_available()
 SMALL = 1 / 256
-SAMPLES = Path(__file__).parents[1] / "sample_traces"
 OTHERWISE_ON_H200 = {"item": ("compute-bound", None), "layer-norm_compiled": ("overhead-bound", "launch")}
 """A workload whose matmuls are too large there, and a wrong verdict (`sample_traces/README.md`)."""
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 import record_truth
+from conftest import SAMPLES
 from lazy_report import report_on
 from record_truth import CHANGES, REPEATS, SIZES, Compared, Program, compare, main, measurements, noise
 
 from trace_analyzer.replay.whatif import changes_of
 from trace_analyzer.report import Report
 
-SAMPLES = Path(__file__).parents[1] / "sample_traces"
 SAMPLE = SAMPLES / "synthetic_overhead_synchronization.json.gz"
 RECORDED = SAMPLES / "gpu_truth"
 ROWS = json.loads((RECORDED / "truth.json").read_text())

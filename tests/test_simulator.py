@@ -6,18 +6,17 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import SAMPLES
 
-SAMPLES_FOLDER = Path(__file__).parents[1] / "sample_traces"
-sys.path.insert(0, str(SAMPLES_FOLDER))
+sys.path.insert(0, str(SAMPLES))
 
-import make_samples  # noqa: E402
-from simulator import Activity, Costs, Kernel, Simulation  # noqa: E402
+import make_samples
+from simulator import Activity, Costs, Kernel, Simulation
 
-EXPECTED = json.loads((SAMPLES_FOLDER / "expected.json").read_text())
+EXPECTED = json.loads((SAMPLES / "expected.json").read_text())
 
 
 @pytest.fixture(params=list(make_samples.SAMPLES))
@@ -124,7 +123,7 @@ def test_the_truth_covers_the_idle_time(simulation: Simulation) -> None:
 @pytest.mark.sampled
 @pytest.mark.parametrize("name", make_samples.SAMPLES)
 def test_a_sample_in_the_repository_is_what_the_simulator_makes(name: str) -> None:
-    content = (SAMPLES_FOLDER / f"{name}.json.gz").read_bytes()
+    content = (SAMPLES / f"{name}.json.gz").read_bytes()
     simulation = make_samples.SAMPLES[name]()
     assert gzip.decompress(content).decode() == simulation.json()
     assert content == simulation.gzipped()
@@ -133,7 +132,7 @@ def test_a_sample_in_the_repository_is_what_the_simulator_makes(name: str) -> No
 
 @pytest.mark.parametrize("name", make_samples.SAMPLES)
 def test_a_synthetic_sample_says_so_and_has_its_steps(name: str) -> None:
-    trace = strictly_parsed(gzip.decompress((SAMPLES_FOLDER / f"{name}.json.gz").read_bytes()).decode())
+    trace = strictly_parsed(gzip.decompress((SAMPLES / f"{name}.json.gz").read_bytes()).decode())
     assert trace["synthetic"] == "made by sample_traces/simulator.py"
     rows = trace["traceEvents"]
     steps = [e["name"] for e in rows if e.get("cat") == "user_annotation" and "ProfilerStep#" in e["name"]]
@@ -143,8 +142,8 @@ def test_a_synthetic_sample_says_so_and_has_its_steps(name: str) -> None:
 
 
 def test_every_sample_has_an_expectation_and_a_line_in_the_readme() -> None:
-    files = {path.name for path in SAMPLES_FOLDER.glob("*.json.gz")}
-    readme = (SAMPLES_FOLDER / "README.md").read_text()
+    files = {path.name for path in SAMPLES.glob("*.json.gz")}
+    readme = (SAMPLES / "README.md").read_text()
     assert files == set(EXPECTED)
     for name, expected in EXPECTED.items():
         row = next(line for line in readme.splitlines() if line.startswith(f"| `{name}`"))
@@ -176,7 +175,7 @@ def test_idle_samples_idle_for_the_planted_cause(
 
 @pytest.mark.slow
 def test_the_cpu_recording_names_no_machine_and_holds_no_gpu_work() -> None:
-    text = gzip.decompress((SAMPLES_FOLDER / "cpu_mlp.json.gz").read_bytes()).decode()
+    text = gzip.decompress((SAMPLES / "cpu_mlp.json.gz").read_bytes()).decode()
     rows = strictly_parsed(text)["traceEvents"]
     assert not any(e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset") for e in rows)
     assert "/" not in text

@@ -1,10 +1,10 @@
 """Test trees of merged stacks: table `stacks` on literal traces, and its drawing on the page."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import polars as pl
 import pytest
+from conftest import SAMPLES
 from hypothesis import given, settings, strategies as st
 from kineto import analysed, op, python, rows
 from report_factory import frame, gpu_report, hostile_report
@@ -18,8 +18,6 @@ from trace_analyzer.pipeline import analyze
 from trace_analyzer.render.html import figures, html, tracks
 from trace_analyzer.render.names import frame_label
 from trace_analyzer.report import Report
-
-SAMPLES = Path(__file__).parents[1] / "sample_traces"
 
 
 def tree(

@@ -4,13 +4,12 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 import test_html_browser as pages
-from conftest import corpus_rows
+from conftest import SAMPLES, corpus_rows
 from report_factory import HOSTILE, cpu_report, frame, frames, gpu_report, hostile_report
 from test_html_browser import KERNEL_NS, Browser
 
@@ -21,7 +20,6 @@ from trace_analyzer.report import Report
 pytestmark = pages.pytestmark
 started, browser = pages.started, pages.browser
 
-SAMPLES = Path(__file__).parents[1] / "sample_traces"
 HOUR_NS = 3_600_000_000_000
 SHIFT = 8  # Chromium's modifier bit
 

@@ -2,10 +2,10 @@
 
 import re
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import SAMPLES
 from kineto import analysed, annotation, launched, op
 
 from trace_analyzer.report import Report
@@ -67,14 +67,12 @@ def test_one_optimizer_steps_once_an_iteration() -> None:
 
 pytestmark = pytest.mark.slow
 
-FOLDER = Path(__file__).parents[1] / "sample_traces"
-
 
 def test_the_three_turns_make_the_program_faster(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("torch")
-    monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.syspath_prepend(str(SAMPLES))
     import three_turns
 
     monkeypatch.setattr(sys, "argv", ["three_turns.py", "--steps", "2", "--repeats", "1"])

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import CORPUS
+from conftest import CORPUS, SAMPLES
 
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
@@ -19,9 +19,8 @@ from trace_analyzer.thresholds import STEP_REPEATS
 pytestmark = [pytest.mark.slow, pytest.mark.sampled]
 
 Events = list[dict[str, Any]]
-_SAMPLES = Path(__file__).parents[1] / "sample_traces"
 TRACES = [
-    *(_SAMPLES / f"synthetic_{name}.json.gz" for name in ("overhead_data-loading", "memory-bandwidth", "communication_collectives")),
+    *(SAMPLES / f"synthetic_{name}.json.gz" for name in ("overhead_data-loading", "memory-bandwidth", "communication_collectives")),
     *(CORPUS / f"{name}.json.gz" for name in ("a100_alexnet_cold_start", "h100_bert_small_fillmask", "mi300_vllm_decode_graph")),
 ]  # fmt: skip
 
