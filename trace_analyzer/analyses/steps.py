@@ -20,6 +20,7 @@ from trace_analyzer.catalog.event_names import (
     step_marks,
 )
 from trace_analyzer.frames.intervals import END_NS, union, with_covered
+from trace_analyzer.schema import typed
 
 STEPS = schema.Table(
     "steps",
@@ -105,16 +106,12 @@ def host_steps(host: Host, activities: pl.DataFrame) -> HostSteps:
             marks = _announced(known.drop_nulls("marks"), launched)
         if profiler.height and not _repeats(marks):
             return HostSteps(profiler, PROFILER_STEP)
-    return HostSteps(_conform(marks), "; ".join(marks.get_column("source").unique().sort()) or None)
+    return HostSteps(typed(marks, _MARKS), "; ".join(marks.get_column("source").unique().sort()) or None)
 
 
 def _repeats(marks: pl.DataFrame) -> bool:
     """Return whether steps can be steady beside a first one, in any process."""
     return marks.get_column("process_id").value_counts().get_column("count").gt(thresholds.MIN_STEADY_STEPS).any()
-
-
-def _conform(marks: pl.DataFrame) -> pl.DataFrame:
-    return marks.select(pl.col(column).cast(dtype) for column, dtype in _MARKS.items())
 
 
 def _marked(host: Host) -> pl.DataFrame:
@@ -156,7 +153,7 @@ def _profiler_steps(host: Host) -> pl.DataFrame:
     steps = _spans(host, pl.col("kind").is_in(["annotation", "operator"]) & number.is_not_null()).with_columns(
         number.alias("index")
     )
-    return _conform(outermost(steps, "process_id", "index"))
+    return typed(outermost(steps, "process_id", "index"), _MARKS)
 
 
 def _in_passes(marks: pl.DataFrame, launched: pl.DataFrame, host: Host) -> pl.DataFrame:

@@ -10,6 +10,7 @@ import polars as pl
 from trace_analyzer.frames.intervals import LENGTH_NS, coalesce
 from trace_analyzer.json_types import Amount, Limits, Quantity
 from trace_analyzer.report import Lever
+from trace_analyzer.schema import typed
 
 
 @dataclass(frozen=True)
@@ -157,9 +158,10 @@ def typical_step(pieces: pl.DataFrame) -> pl.DataFrame:
         following = pl.col("start_ns").shift(-1).fill_null(shown.get_column("end_ns").max())
         shown = best.with_columns(following.alias("end_ns"))
     start = shown.get_column("start_ns").min()
-    return shown.select(
+    timeline = shown.select(
         (pl.col("start_ns") - start).alias("start_ns"),
         (pl.col("end_ns") - start).alias("end_ns"),
         pl.col("kind", "category").cast(pl.String),
         pl.coalesce("operator", "kernel", "category").cast(pl.String).alias("name"),
-    ).select(pl.col(name).cast(dtype) for name, dtype in TIMELINE.items())
+    )
+    return typed(timeline, TIMELINE)

@@ -14,6 +14,7 @@ from trace_analyzer.compare.facts import DeviceTime, Facts, RecordedSteps, TimeS
 from trace_analyzer.frames import lookups
 from trace_analyzer.frames.intervals import LENGTH_NS
 from trace_analyzer.report import Report
+from trace_analyzer.report.summaries import device_code
 
 COLD_RATIO = 0.5
 """Least share of one-time work in steps that are a cold start."""
@@ -195,7 +196,7 @@ def once_parts() -> list[str]:
 def profile_of(report: Report) -> Profile:
     """Aggregate the judged device's steady steps."""
     tables = report.tables
-    device = device_code(report)
+    device = device_code(report, report.verdict.device)
     pieces, steps = (
         lookups.where_equal(tables[name], "device", device) if device is not None else tables[name].clear()
         for name in ("owners", "steps")
@@ -240,7 +241,7 @@ def categories(report: Report) -> pl.DataFrame:
 
     The category is a kernel's bucket, a copy's direction or a cause of idle time.
     """
-    device = device_code(report)
+    device = device_code(report, report.verdict.device)
     pieces = report.tables["owners"].filter(pl.col("device") == device).with_columns(LENGTH_NS.alias("total_ns"))
     is_work = pl.col("activity_id").is_not_null()
     work = _with_work(pieces.filter(is_work), report).select(*pieces.columns, "category")
@@ -255,15 +256,6 @@ def lookup_steps(pieces: pl.DataFrame, lengths: pl.DataFrame) -> pl.Series:
     places = lengths.select("step", pl.int_range(pl.len(), dtype=pl.UInt32).alias("unit"))
     joined = pieces.select("step").join(places, on="step", how="left", nulls_equal=True, maintain_order="left")
     return joined.get_column("unit")
-
-
-def device_code(report: Report) -> int | None:
-    """Return the code of the verdict's device."""
-    if report.verdict.device is None:
-        return None
-    labels = report.tables["devices"].select("device", "label")
-    known = labels.filter(pl.col("label") == str(report.verdict.device)).get_column("device")
-    return None if known.is_empty() else int(known[0])
 
 
 def _with_work(pieces: pl.DataFrame, report: Report) -> pl.DataFrame:

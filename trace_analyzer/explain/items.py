@@ -17,6 +17,7 @@ from trace_analyzer.errors import UsageError, did_you_mean
 from trace_analyzer.frames.intervals import LENGTH_NS
 from trace_analyzer.render.names import kernel_label
 from trace_analyzer.report import Check, Report, StepReport
+from trace_analyzer.report.summaries import device_code
 
 KINDS = ("verdict", "advice", "check", "step", "gap", "kernel", "memory")
 """Kinds of items with an id, in reading order."""
@@ -102,13 +103,6 @@ def step_parts(report: Report, step: StepReport, device: int | None) -> list[tup
         .sort("time_ns", "part", descending=[True, False])
     )
     return [(part, ns, ns / max(1, step.duration_ns)) for part, ns in sums.iter_rows()]
-
-
-def device_code(report: Report, device: int | str | None) -> int | None:
-    """Return the code of a report's device in tables; None where there is none."""
-    labels = report.tables["devices"]
-    codes = labels.filter(pl.col("label") == str(device)).get_column("device").to_list()
-    return int(codes[0]) if codes else None
 
 
 def unknown(report: Report, asked: str) -> UsageError:

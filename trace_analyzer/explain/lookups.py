@@ -11,7 +11,7 @@ from trace_analyzer.catalog.event_names import in_function
 from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.explain import Explanation, items
 from trace_analyzer.render import phrasing, row_phrases
-from trace_analyzer.report import Advice, Report, Value, Verdict
+from trace_analyzer.report import Advice, Report, Value, Verdict, summaries
 from trace_analyzer.vocabulary import PART_OPTION, PARTS, label
 
 _MOST_ROWS = 8
@@ -271,7 +271,7 @@ def _step(report: Report, asked: str) -> Explanation | None:
     step = next((step for step in report.steps if items.step_id(report, step) == asked), None)
     if step is None:
         return None
-    device = items.device_code(report, step.device)
+    device = summaries.device_code(report, step.device)
     gaps = report.tables["gaps"].filter(
         pl.col("device") == device,
         pl.col("start_ns") < step.start_ns + step.duration_ns,

@@ -14,7 +14,7 @@ import polars as pl
 from trace_analyzer import errors, files, options, pipeline
 from trace_analyzer.analyses.communication import collective_inputs, hiding_work, with_exposed
 from trace_analyzer.catalog.event_names import PROFILER_STEP_NAME
-from trace_analyzer.compare.profiles import CALLS, ROWS, Profile, device_code, profile_of
+from trace_analyzer.compare.profiles import CALLS, ROWS, Profile, profile_of
 from trace_analyzer.compare.sides import units_of_rows
 from trace_analyzer.frames.intervals import END_NS, LENGTH_NS, lookup_at, union
 from trace_analyzer.ingest import Trace, load
@@ -22,6 +22,7 @@ from trace_analyzer.ingest.trace import Header, rank_of
 from trace_analyzer.ranks import summary
 from trace_analyzer.ranks.files import SUFFIX, local_copy, rank_in_label
 from trace_analyzer.report import Report
+from trace_analyzer.report.summaries import device_code
 from trace_analyzer.schema import typed
 from trace_analyzer.verdict.decide import is_too_little, is_undecided
 from trace_analyzer.verdict.judge import judge
@@ -70,7 +71,7 @@ def write_summary(trace: Trace, report: Report, path: Path) -> None:
 
 def summary_of(trace: Trace, report: Report) -> summary.RankSummary:
     """Summarize a rank's trace and its report."""
-    tables, code = report.tables, device_code(report)
+    tables, code = report.tables, device_code(report, report.verdict.device)
     device = -1 if code is None else code
     header = trace.header
     steps = tables["steps"].filter(pl.col("device") == device).sort("start_ns")

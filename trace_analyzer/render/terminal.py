@@ -91,7 +91,7 @@ def _without_profiler(verdict: Verdict, width: int) -> list[Line]:
 
 def _kernels(report: Report, width: int) -> list[Line]:
     table = report.tables.get("kernels")
-    device = _device_code(report)
+    device = summaries.device_code(report, report.verdict.device)
     if table is not None and device is not None:
         table = table.filter(table["device"] == device)
     return _section(table_section(registry.SECTIONS["kernels"], table, _TOP_ROWS), width)
@@ -183,15 +183,6 @@ def _table(shown: DeclaredSection, width: int) -> list[Line]:
 
 def _left_out(count: int) -> list[Line]:
     return [[(f"  and {units.count(count)} more", "dim")]] if count else []
-
-
-def _device_code(report: Report) -> int | None:
-    """Return the code of the verdict's device; None for a single device or without a verdict."""
-    labels = report.tables.get("devices")
-    if labels is None or report.verdict.device is None:
-        return None
-    codes = labels.filter(labels["label"] == str(report.verdict.device))["device"].to_list()
-    return codes[0] if codes else None
 
 
 def _advice(report: Report, width: int) -> list[Line]:

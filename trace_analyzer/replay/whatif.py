@@ -27,6 +27,7 @@ from trace_analyzer.replay.recording import HOST_PARTS
 from trace_analyzer.replay.refusals import barred, refusal
 from trace_analyzer.replay.weights import FIRST_DEVICE, NotApplicable, NothingToChange, UnknownTarget
 from trace_analyzer.report import Lever, Report
+from trace_analyzer.report.summaries import device_code
 from trace_analyzer.report.verdicts import is_saving_known, middle_ratio
 from trace_analyzer.results import Result
 from trace_analyzer.thresholds import WORTH_RATIO
@@ -272,11 +273,10 @@ def whatif(
     report's own. Raises ``UsageError`` where a change names something that the trace lacks.
     """
     index = report.verdict.device
-    devices = report.tables["devices"].filter(pl.col("label") == str(index))
-    if index is None or devices.is_empty():
+    device = device_code(report, index)
+    if device is None:
         unseen = _NO_DEVICE if report.verdict.status == "cpu-run" else report.verdict.headline
         return WhatIf("refused", unseen, index, 0, None, changes)
-    device = devices.item(0, "device")
     if report.tables["activities"].filter(pl.col("device") == device).is_empty():
         return WhatIf("refused", _NO_DEVICE, index, 0, None, changes)
     replay = replay or Replay.of(report, device, _measured_ns(report), _memory_bytes(report))

@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from trace_analyzer import json_types, thresholds
+from trace_analyzer.json_types import DeviceIndex
 from trace_analyzer.report import Report
 from trace_analyzer.report.devices import Communication, DeviceReport, FusionOpportunity, TensorCores
 from trace_analyzer.report.verdicts import Blame, Check, Debiased, Predicted, StepReport, Verdict
@@ -30,6 +31,12 @@ class PartTotals:
     def total_ns(self) -> int:
         """Return the sum of all parts."""
         return sum(self.work.values()) + self.idle_ns
+
+
+def device_code(report: Report, device: DeviceIndex | None) -> int | None:
+    """Return the code in tables of one of the report's devices; None where there is none."""
+    labels = report.tables["devices"].select("device", "label").iter_rows()
+    return next((code for code, label in labels if device is not None and label == str(device)), None)
 
 
 def broken_checks(report: Report) -> list[Check]:

@@ -21,6 +21,7 @@ from trace_analyzer.render.html.tracks import device_labels
 from trace_analyzer.render.layout import column_widths
 from trace_analyzer.render.names import distinguishing_arguments, short_name
 from trace_analyzer.report import DeviceReport, Report
+from trace_analyzer.report.summaries import device_code
 from trace_analyzer.vocabulary import ACTIVITIES, GROUPS, Group, label
 
 KINDS: Mapping[str, Group] = {**GROUPS, **ACTIVITIES}
@@ -303,8 +304,7 @@ def pieces_beside(table: Listing, most: int = MOST_BESIDE) -> tuple[Listing, ...
 
 def device_rows(report: Report, device: DeviceReport, rows: pl.DataFrame) -> pl.DataFrame:
     """Return rows of a device's report with the device's code."""
-    codes = report.tables["devices"].filter(pl.col("label") == str(device.index)).get_column("device")
-    return rows.with_columns(pl.lit(codes.first(), pl.Int64).alias("device"))
+    return rows.with_columns(pl.lit(device_code(report, device.index), pl.Int64).alias("device"))
 
 
 def _led(report: Report, place: tuple[str, str] | sections.Longest, rows: pl.DataFrame) -> pl.DataFrame:

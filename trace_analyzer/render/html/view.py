@@ -44,7 +44,13 @@ from trace_analyzer.report import (
     Verdict,
 )
 from trace_analyzer.report.devices import BUCKETS_SECTION, DEVICES_SECTION, GROUPS_SECTION, overview
-from trace_analyzer.report.summaries import is_recording_worth_a_line, main_thread_parts, part_shares, step_strips
+from trace_analyzer.report.summaries import (
+    device_code,
+    is_recording_worth_a_line,
+    main_thread_parts,
+    part_shares,
+    step_strips,
+)
 from trace_analyzer.report.verdicts import BLAME_SECTION
 from trace_analyzer.vocabulary import PARTS, WORK, Term, check_label, part_term
 
@@ -259,9 +265,8 @@ def shares(parts_ns: Mapping[str, int], spans: Mapping[str, cells.Span] | None =
 
 def _part_spans(report: Report) -> dict[str, cells.Span]:
     """Return the longest interval of each part of the judged device."""
-    labels = report.tables["devices"].select("device", "label").iter_rows()
-    judged = [code for code, label in labels if label == str(report.verdict.device)]
-    places = longest_intervals(report.tables["partition"].filter(pl.col("device").is_in(judged)), ["part"])
+    judged = pl.lit(device_code(report, report.verdict.device), pl.Int64)
+    places = longest_intervals(report.tables["partition"].filter(pl.col("device") == judged), ["part"])
     return {part: cells.Span(start, end) for part, start, end in places.iter_rows()}
 
 
