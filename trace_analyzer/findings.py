@@ -353,21 +353,11 @@ def _known_ratio(activities: pl.DataFrame, those: pl.Expr) -> float | None:
 
 def _assumed_peaks(activities: pl.DataFrame, model: Device | None) -> str | None:
     """Name the catalogue's figures that decided bounds: those of dtypes with at least a tenth of the decided time."""
-    decided = (
-        activities.select(
-            "dtype", "duration_ns", "flop", "moved_bytes", kernel_bounds.on_matrix_units().alias("matrix")
-        )
-        .filter(pl.col("flop") > 0)
-        .drop_nulls(["moved_bytes", "dtype"])
-    )
+    columns = ("dtype", "duration_ns", "flop", "moved_bytes", "group", "uses_tensor_cores")
+    decided = kernel_bounds.time_by_type(activities.select(columns).drop_nulls("moved_bytes"))
     if model is None or decided.is_empty():
         return None
-    times = (
-        decided.group_by("dtype", "matrix")
-        .agg(pl.col("duration_ns").sum())
-        .filter(pl.col("duration_ns") >= pl.col("duration_ns").sum() / 10)
-        .sort("duration_ns", "dtype", "matrix", descending=[True, False, False])
-    )
+    times = decided.filter(pl.col("duration_ns") >= pl.col("duration_ns").sum() / 10)
     peaks = (
         f"{dtype} {units.flops(peak)} ({'tensor cores' if matrix else 'vector units'})"
         for dtype, matrix, _ in times.iter_rows()

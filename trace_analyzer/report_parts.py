@@ -260,13 +260,7 @@ def _measured_roofs(
     """Return the measured roofs of kernels with known work: the memory's, then those with most kernel time."""
     if measured is None:
         return ()
-    met = (
-        activities.filter((pl.col("kind") == "kernel") & (pl.col("flop") > 0))
-        .drop_nulls("dtype")
-        .group_by("dtype", kernel_bounds.on_matrix_units().alias("matrix"))
-        .agg(pl.col("duration_ns").sum())
-        .sort("duration_ns", "dtype", "matrix", descending=[True, False, False])
-    )
+    met = kernel_bounds.time_by_type(activities.filter(pl.col("kind") == "kernel"))
 
     def roof(dtype: str | None, matrix: bool | None) -> MeasuredRoof | None:
         measured_peak, listed_peak = (

@@ -110,30 +110,23 @@ def _judged_device(devices: pl.DataFrame, wanted: int | str | None) -> int | Non
 
 def _window(whole: pl.DataFrame, steps: pl.DataFrame, step: int | str) -> tuple[Window, pl.DataFrame]:
     """Return the verdict's window and its intervals (device, start_ns, end_ns) of a device's window and steps."""
-    columns = ["device", "start_ns", "end_ns"]
-    whole = whole.select(columns)
-    if step == "all":
-        return Window("whole", tuple(whole.select("start_ns", "end_ns").iter_rows()), ()), whole
-    if step == "steady":
-        steady = steps.filter("steady")
-        if steady.is_empty():
-            return Window("whole", tuple(whole.select("start_ns", "end_ns").iter_rows()), ()), whole
+    kind: Literal["whole", "steady", "step"] = "whole"
+    spans, inside, step_kind = whole, steps.clear(), None
+    if step == "steady" and (steady := steps.filter("steady")).height:
         touching = (pl.col("start_ns") != pl.col("end_ns").shift(1)).fill_null(True).cum_sum().alias("run")
-        spans = (
-            steady.with_columns(touching)
-            .group_by("device", "run", maintain_order=True)
-            .agg(pl.col("start_ns").first(), pl.col("end_ns").last())
-            .select(columns)
-        )
-        steps_in, kind = tuple(steady.get_column("index")), steady.item(0, "step_kind")
-        return Window("steady", tuple(spans.select("start_ns", "end_ns").iter_rows()), steps_in, kind), spans
-    index = int(step)
-    one = steps.filter(pl.col("index") == index) if abs(index) < _MOST_STEPS else steps.clear()
-    if one.is_empty() or one.row(0, named=True)["end_ns"] <= one.row(0, named=True)["start_ns"]:
-        listed = ", ".join(str(i) for i in steps.filter(pl.col("activity_count") > 0).get_column("index")) or "none"
-        raise errors.UsageError(f"step {step} did no work on this device; steps that did: {listed}")
-    spans = one.head(1).select(columns)
-    return Window("step", tuple(spans.select("start_ns", "end_ns").iter_rows()), (index,)), spans
+        runs = steady.with_columns(touching).group_by("device", "run", maintain_order=True)
+        spans = runs.agg(pl.col("start_ns").first(), pl.col("end_ns").last())
+        kind, inside, step_kind = "steady", steady, steady.item(0, "step_kind")
+    elif step not in ("all", "steady"):
+        index = int(step)
+        kind = "step"
+        spans = inside = steps.filter(pl.col("index") == index).head(1) if abs(index) < _MOST_STEPS else steps.clear()
+        if spans.filter(pl.col("end_ns") > pl.col("start_ns")).is_empty():
+            listed = ", ".join(str(i) for i in steps.filter(pl.col("activity_count") > 0).get_column("index")) or "none"
+            raise errors.UsageError(f"step {step} did no work on this device; steps that did: {listed}")
+    spans = spans.select("device", "start_ns", "end_ns")
+    times = tuple(spans.select("start_ns", "end_ns").iter_rows())
+    return Window(kind, times, tuple(inside.get_column("index")), step_kind), spans
 
 
 VALUES = (

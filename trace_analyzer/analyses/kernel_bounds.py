@@ -176,6 +176,17 @@ def on_matrix_units() -> pl.Expr:
     return (pl.col("group") == "matmul").fill_null(False) & pl.col("uses_tensor_cores").fill_null(True)
 
 
+def time_by_type(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Return dtype, matrix (see `on_matrix_units`) and duration_ns of the kernels with known FLOP, longest first."""
+    return (
+        kernels.filter(pl.col("flop") > 0)
+        .drop_nulls("dtype")
+        .group_by("dtype", on_matrix_units().alias("matrix"))
+        .agg(pl.col("duration_ns").sum())
+        .sort("duration_ns", "dtype", "matrix", descending=[True, False, False])
+    )
+
+
 def with_bounds(activities: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.DataFrame:
     """Add the bound of each activity.
 
