@@ -317,6 +317,9 @@ def test_the_roofline_shows_kernels_of_known_work_under_the_roofs_of_their_peaks
     chart = CHARTS["roofline"](report)
     assert chart is not None
     assert drawing("roofline", chart).legend == (("Matmul, conv, attention", "k-matmul"), ("Pointwise", "k-pointwise"))
+    only_moves = frame(roofline.ROOFS, [roofs[0] | {"intensity_flop_per_byte": 0.0, "attainable_flop_per_s": 0.0}])
+    flat = CHARTS["roofline"](replace(report, tables={**report.tables, "roofs": only_moves})).marks[0]
+    assert [*flat.y] == [1e15, 1e15], "no bandwidth is known"
 
 
 def roofed(*peaks: tuple[str, str, float]) -> tuple[Chart, Labels]:

@@ -223,10 +223,9 @@ def _points(rows: pl.DataFrame, group: str | None, names: Mapping[float, str], s
 
 def _bandwidth(report: Report) -> float | None:
     """Return the memory bandwidth for the kernels that it limits; None without any, as only the peaks then matter."""
-    roofs = report.tables["roofs"].filter(pl.col("attainable_flop_per_s") < pl.col("peak_flop_per_s"))
-    bandwidth: float | None = roofs.select(
-        (pl.col("attainable_flop_per_s") / pl.col("intensity_flop_per_byte")).max()
-    ).item()
+    attainable, intensity = pl.col("attainable_flop_per_s"), pl.col("intensity_flop_per_byte")
+    roofs = report.tables["roofs"].filter(attainable < pl.col("peak_flop_per_s"), intensity > 0)
+    bandwidth: float | None = roofs.select((attainable / intensity).max()).item()
     return bandwidth
 
 
