@@ -83,8 +83,7 @@ def cold_idle(idle_causes: pl.DataFrame, gaps: pl.DataFrame, first_launches: pl.
 def ns_in_windows(idle: pl.DataFrame, windows: pl.DataFrame) -> dict[int, int]:
     """Return the time of these intervals by window (device, window, start_ns, end_ns); 0 is left out."""
     inside = clip(idle, windows, ["device"])
-    length = LENGTH_NS.sum()
-    return dict(inside.group_by("window").agg(length).sort("window").iter_rows())
+    return dict(inside.group_by("window").agg(LENGTH_NS.sum()).sort("window").iter_rows())
 
 
 def with_states(steps: pl.DataFrame) -> pl.DataFrame:
@@ -185,8 +184,6 @@ ANALYSES = (analysis.Analysis(FIRST_LAUNCHES, first_launches), analysis.Value("c
 # inputs) belongs to no part of the partition, but may be most of the recording.
 
 Interval = tuple[int, int]
-
-"""Names of steps, which do not describe their content, so that they cannot name an interval."""
 
 
 class RecordedSpan(NamedTuple):

@@ -38,7 +38,7 @@ class Dtype(NamedTuple):
 BOOL, INT32, INT64, FLOAT32 = (Dtype(1, None, 0), Dtype(4, None, 13), Dtype(8, None, 14), Dtype(4, "fp32", 23))
 BYTE = Dtype(1, "int8", 11)
 _FP8 = Dtype(1, "fp8", 20)
-_INTEGERS, _FLOATS, _COMPLEX = 10, 20, 30
+_FLOATS, _COMPLEX = 20, 30
 
 # Kineto's names of element types (C++ names, which differ between compilers).
 DTYPES: dict[str, Dtype] = {
