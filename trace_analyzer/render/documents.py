@@ -254,7 +254,7 @@ def _verdict(report: Report) -> str:
         escaped(row_phrases.levers_sentence(verdict)),
         " ".join(fact for fact in facts if fact),
         ", ".join(asides),
-        _without_profiler(report),
+        f"Without the profiler: {escaped(unbiased)}." if (unbiased := phrasing.debiased_phrase(verdict)) else "",
     )
 
 
@@ -269,19 +269,11 @@ def _trust(report: Report) -> str:
     return _paragraphs(f"Trust: {phrasing.trust_phrase(report)}{':' if broken else '.'}", items)
 
 
-def _without_profiler(report: Report) -> str:
-    """Write the profiler overhead, where it deserves a line."""
-    unbiased, raw = report.verdict.debiased, report.verdict.shares
-    if unbiased is None or raw is None or not summaries.is_recording_worth_a_line(unbiased):
-        return ""
-    return f"Without the profiler: {escaped(phrasing.debiased_phrase(raw, unbiased))}."
-
-
 def _partition(report: Report) -> str:
     parts = report.verdict.parts_ns or (report.devices[0].partition_ns if report.devices else {})
-    unbiased = report.verdict.debiased
-    beside = unbiased.parts_ns if unbiased is not None and summaries.is_recording_worth_a_line(unbiased) else None
-    return _section(row_section(PARTITION_SECTION, [asdict(share) for share in part_shares(parts, beside)]))
+    unbiased = summaries.debiased_worth_a_line(report.verdict)
+    shown = part_shares(parts, None if unbiased is None else unbiased.parts_ns)
+    return _section(row_section(PARTITION_SECTION, [asdict(share) for share in shown]))
 
 
 def _steps(report: Report) -> str:
@@ -309,19 +301,13 @@ def _costs_of_operators(report: Report) -> str:
 
 def _work(report: Report) -> str:
     """Write the article's table of the judged device, with the article's figures and their source."""
-    device = phrasing.judged_device(report)
-    measured = phrasing.measured_roofs(device) if device else ""
-    if device is None or not device.groups or not (device.flop_time_ratio or device.recomputed_ns or measured):
+    if (known := phrasing.judged_work(report)) is None:
         return ""
-    source = article()
+    source, (device, texts) = article(), known
     return _paragraphs(
         _section(table_section(devices.GROUPS_SECTION, dataclass_rows(device.groups), len(device.groups))),
         f"{escaped(phrasing.known_work(device))}. BERT: [{escaped(source.source)}]({source.url}).",
-        *(
-            escaped(f"{text}.")
-            for text in (measured, phrasing.recomputation(device), *phrasing.tensor_cores(device))
-            if text
-        ),
+        *(escaped(f"{text}.") for text in texts),
     )
 
 

@@ -10,13 +10,11 @@ from trace_analyzer.report import (
     Advice,
     Attained,
     Check,
-    Debiased,
     DeviceReport,
     Evidence,
     MeasuredRoof,
     Report,
     RunAhead,
-    Shares,
     Verdict,
     summaries,
 )
@@ -122,6 +120,15 @@ def judged_device(report: Report) -> DeviceReport | None:
     """Return the verdict's device, else the first one; None where no device worked."""
     judged = [device for device in report.devices if device.index == report.verdict.device]
     return next(iter([*judged, *report.devices]), None)
+
+
+def judged_work(report: Report) -> tuple[DeviceReport, list[str]] | None:
+    """Return the judged device with what is said of its groups of kernels; None where nothing of their work is known."""
+    device = judged_device(report)
+    measured = measured_roofs(device) if device else ""
+    if device is None or not device.groups or not (device.flop_time_ratio or device.recomputed_ns or measured):
+        return None
+    return device, [text for text in (measured, recomputation(device), *tensor_cores(device)) if text]
 
 
 def known_work(device: DeviceReport) -> str:
@@ -378,9 +385,11 @@ def sentences(headline: str) -> tuple[str, str]:
     return first + end.rstrip(), rest
 
 
-def debiased_phrase(raw: Shares, unbiased: Debiased) -> str:
-    """Write the profiler overhead, the idle share with and without it, and whether the regime stays."""
-    idle = unbiased.shares.idle if unbiased.shares else None
+def debiased_phrase(verdict: Verdict) -> str:
+    """Write the profiler overhead, the idle share with and without it, and whether the regime stays; "" without a line."""
+    unbiased, raw = summaries.debiased_worth_a_line(verdict), verdict.shares
+    if unbiased is None or unbiased.shares is None or raw is None:
+        return ""
     least, most = units.duration(unbiased.least_removed_ns), units.duration(unbiased.removed_ns)
     took = f"{least} to {most}" if 0 < unbiased.least_removed_ns < unbiased.removed_ns else most
     regime = vocabulary.phrase(unbiased.regime) if unbiased.regime else "of no regime"
@@ -389,7 +398,7 @@ def debiased_phrase(raw: Shares, unbiased: Debiased) -> str:
         survives = regime
     cause = f" ({vocabulary.phrase(unbiased.cause)})" if unbiased.cause else ""
     return (
-        f"idle {units.percent(raw.idle)} → {units.percent(idle)}, {survives}{cause};"
+        f"idle {units.percent(raw.idle)} → {units.percent(unbiased.shares.idle)}, {survives}{cause};"
         f" {unbiased.method} at {took}: {unbiased.why}"
     )
 

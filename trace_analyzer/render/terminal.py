@@ -82,11 +82,9 @@ def _checks(report: Report, width: int) -> list[Line]:
 
 def _without_profiler(verdict: Verdict, width: int) -> list[Line]:
     """Write the shares with and without profiler overhead, and whether the regime stays."""
-    unbiased, raw = verdict.debiased, verdict.shares
-    if unbiased is None or raw is None or unbiased.shares is None or not summaries.is_recording_worth_a_line(unbiased):
-        return []
     head: Line = [("Without the profiler  ", "title")]
-    return hanging(head, units.visible(phrasing.debiased_phrase(raw, unbiased)), width, MOST_LINES, "dim")
+    phrase = phrasing.debiased_phrase(verdict)
+    return hanging(head, units.visible(phrase), width, MOST_LINES, "dim") if phrase else []
 
 
 def _kernels(report: Report, width: int) -> list[Line]:
@@ -99,16 +97,12 @@ def _kernels(report: Report, width: int) -> list[Line]:
 
 def _work(report: Report, width: int) -> list[Line]:
     """Write the article's table: share of time and share of FLOP by group, next to those of BERT."""
-    device = phrasing.judged_device(report)
-    measured_phrase = phrasing.measured_roofs(device) if device else ""
-    if device is None or not device.groups or not (device.flop_time_ratio or device.recomputed_ns or measured_phrase):
+    if (known := phrasing.judged_work(report)) is None:
         return []
+    device, texts = known
     table = replace(GROUPS_SECTION, scope=f"{GROUPS_SECTION.scope}; {phrasing.known_work(device)}")
     lines = _section(table_section(table, dataclass_rows(device.groups), len(device.groups)), width)
-    measured = hanging([("  ", "")], measured_phrase, width, MOST_LINES, "dim") if measured_phrase else []
-    texts = [text for text in (phrasing.recomputation(device), *phrasing.tensor_cores(device)) if text]
-    facts = [line for text in texts for line in hanging([("  ", "")], text, width, MOST_LINES, "dim")]
-    return [*lines, *measured, *facts]
+    return lines + [line for text in texts for line in hanging([("  ", "")], text, width, MOST_LINES, "dim")]
 
 
 def _operators(report: Report, width: int) -> list[Line]:

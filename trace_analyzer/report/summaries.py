@@ -338,8 +338,9 @@ def saves_nothing(then: Predicted) -> bool:
     return then.is_known and then.step_ns > then.now_ns * (1 - thresholds.WORTH_RATIO)
 
 
-def is_recording_worth_a_line(unbiased: Debiased) -> bool:
-    """Return whether profiler overhead was measured, or is at least a hundredth of the window."""
-    return unbiased.is_measured or unbiased.removed_ns >= thresholds.RECORDING_REPORTED_RATIO * (
-        unbiased.window_ns + unbiased.removed_ns
-    )
+def debiased_worth_a_line(verdict: Verdict) -> Debiased | None:
+    """Return the window without the profiler, where its overhead was measured or is at least a hundredth of the window."""
+    if (unbiased := verdict.debiased) is None:
+        return None
+    least_ns = thresholds.RECORDING_REPORTED_RATIO * (unbiased.window_ns + unbiased.removed_ns)
+    return unbiased if unbiased.is_measured or unbiased.removed_ns >= least_ns else None

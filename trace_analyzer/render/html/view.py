@@ -41,12 +41,11 @@ from trace_analyzer.report import (
     Report,
     StepReport,
     TraceInfo,
-    Verdict,
 )
 from trace_analyzer.report.devices import BUCKETS_SECTION, DEVICES_SECTION, GROUPS_SECTION, overview
 from trace_analyzer.report.summaries import (
+    debiased_worth_a_line,
     device_code,
-    is_recording_worth_a_line,
     main_thread_parts,
     part_shares,
     step_strips,
@@ -112,7 +111,7 @@ def view(report: Report, *, compact: bool = False) -> View:
     return View(
         title=PurePath(report.trace.path).name,
         partition=shares(report.verdict.parts_ns, _part_spans(report)) or shares(main_thread_parts(report)),
-        debiased=_debiased(report.verdict),
+        debiased=shares(unbiased.parts_ns) if (unbiased := debiased_worth_a_line(report.verdict)) else (),
         evidence=tuple(
             Fact(units.capitalized(phrasing.evidence_label(e)), phrasing.evidence_value(e), e.why)
             for e in report.verdict.evidence
@@ -273,12 +272,6 @@ def _part_spans(report: Report) -> dict[str, cells.Span]:
 def _strip(device: DeviceIndex, steps: Iterable[tuple[StepReport, float]]) -> tuple[str, tuple[StepRow, ...]]:
     rows = (StepRow(step, cells.Span(step.start_ns, step.start_ns + step.duration_ns), ratio) for step, ratio in steps)
     return f"GPU {device}", tuple(rows)
-
-
-def _debiased(verdict: Verdict) -> tuple[Share, ...]:
-    """Return the partition without profiler overhead, where that deserves a line."""
-    debiased = verdict.debiased
-    return shares(debiased.parts_ns) if debiased and debiased.parts_ns and is_recording_worth_a_line(debiased) else ()
 
 
 def _trust(report: Report) -> tuple[CheckRow, ...]:
