@@ -81,7 +81,7 @@ def to_text(facts: tuple[Item, ...]) -> str:
     width = max(len(item.name) for item in facts)
     for number, item in enumerate(facts):
         if number == 0 or item.topic != facts[number - 1].topic:
-            lines += ["", item.topic[:1].upper() + item.topic[1:]]
+            lines += ["", units.capitalized(item.topic)]
         mark = {"ok": " ", "info": "-", "problem": "!"}[item.status]
         lines.append(f"{mark} {units.visible(item.name):<{width}}  {units.visible(item.value)}")
         if item.advice:

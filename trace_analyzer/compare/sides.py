@@ -168,8 +168,8 @@ _LONGEST_NS = 2**53
 """Largest integer that every JSON reader represents exactly; sums of parts fit into 64 bits."""
 _HEAD_BYTES = 4096
 _PREDICTED = ("step_ns", "low_ns", "high_ns", "now_ns")
-_OWN_KIND = ("communication", "copy")
-"""Parts of the partition that are a kind of line; others are kernels or idle time."""
+_KIND_OF = {part: part if part in ("communication", "copy") else "kernel" if part in WORK else "idle" for part in PARTS}
+"""Kind of line of each part of the partition."""
 
 
 def profile_side(source: SideSource, analyze: Analyze) -> Profile:
@@ -315,7 +315,7 @@ def _parts_profile(path: Path, document: Mapping[str, Any]) -> Profile:
     device: Mapping[str, Any] = next((d for d in document["devices"] if d["index"] == verdict["device"]), {})
     withheld = {item["metric"]: item["reason"] for item in device.get("withheld", ())}
     sums = pl.DataFrame(
-        [(name if name in _OWN_KIND else "kernel" if name in WORK else "idle", name, ns) for name, ns in parts.items()],
+        [(_KIND_OF[name], name, ns) for name, ns in parts.items()],
         schema={"kind": pl.String, "category": pl.String, "total_ns": pl.Int64},
         orient="row",
     ).with_row_index("row")
@@ -369,18 +369,9 @@ def in_parts(profile: Profile) -> Profile:
     """Return the profile with only the partition, to compare it with a side that has no more."""
     if profile.detail == "parts":
         return profile
-    key = ["kind", "category"]
-    is_idle = pl.col("kind") == "idle"
-    rows = profile.rows.with_columns(pl.col("part").alias("category")).with_columns(
-        pl.when(is_idle)
-        .then(pl.lit("idle"))
-        .when(pl.col("category").is_in(_OWN_KIND))
-        .then("category")
-        .otherwise(pl.lit("kernel"))
-        .alias("kind")
-    )
+    kind = pl.col("part").replace_strict(_KIND_OF, default="kernel").alias("kind")
     summed = (
-        rows.group_by(key, maintain_order=True)
+        profile.rows.group_by(kind, pl.col("part").alias("category"), maintain_order=True)
         .agg(pl.col("total_ns").sum(), pl.col("row").alias("rows"))
         .with_row_index("row")
     )

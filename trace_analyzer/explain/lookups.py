@@ -304,11 +304,7 @@ def _check(report: Report, asked: str) -> Explanation | None:
     return Explanation(
         id=asked,
         title=f"{phrasing.check_phrase(check)}: {_STATUSES[check.status]}",
-        text=(
-            f"It is the {check.meaning}."
-            if check.unit == "ratio"
-            else f"{check.meaning[:1].upper()}{check.meaning[1:]}.",
-        ),
+        text=(f"It is the {check.meaning}." if check.unit == "ratio" else f"{units.capitalized(check.meaning)}.",),
         facts={
             "status": check.status,
             ("value_ratio" if check.unit == "ratio" else "value"): check.value,
@@ -316,9 +312,7 @@ def _check(report: Report, asked: str) -> Explanation | None:
             "device": check.device,
             "withholds": ", ".join(check.withholds),
         },
-        see=tuple(
-            items.check_id(report, other) for other in report.trust if other.status != "ok" and other is not check
-        ),
+        see=tuple(items.check_id(report, other) for other in summaries.broken_checks(report) if other is not check),
         next=_command(report, "explain", "verdict"),
     )
 
