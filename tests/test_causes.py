@@ -591,7 +591,7 @@ def test_a_trace_of_a_capture_alone_has_no_missing_timeline() -> None:
 def test_a_capture_within_steps_is_reported_of_its_step() -> None:
     steps = [[annotation(f"ProfilerStep#{n}", 1_000 * n, 900), launched("k", 1_000 * n + 800, 1_000 * n + 810, 60, n + 1)] for n in range(4)]  # fmt: skip
     report = analysed(steps, begin(2_000, tid=PROCESS), end(2_700))
-    assert [step.cause for step in report.steps[1:]] == ["launch", "graph-capture", "launch"]
+    assert [step.cause for step in report.steps[1:]] == ["host-unknown", "graph-capture", "host-unknown"]
 
 
 def test_named_work_keeps_its_ranks() -> None:

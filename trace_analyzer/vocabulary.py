@@ -154,6 +154,8 @@ RESOURCES: Mapping[str, str] = {
 
 CAUSES: Mapping[str, Cause] = by_key(
     Cause("launch", "Launch", "the CPU cannot launch work fast enough", "overhead-bound"),
+    Cause("python", "Python", "the GPU waits for the CPU, which runs Python", "overhead-bound"),
+    Cause("host-unknown", "Unrecorded host time", "the GPU waits for the CPU, of which nothing was recorded", "overhead-bound"),
     Cause("data-loading", "Data loading", "the GPU waits for input data", "overhead-bound"),
     Cause("synchronization", "Synchronization", "the CPU waits for the GPU, then the GPU waits for the CPU", "overhead-bound"),
     Cause("blocking-copy", "Blocking copy", "copies block the CPU while the GPU waits", "overhead-bound"),

@@ -44,6 +44,7 @@ from trace_analyzer.catalog.event_names import (
 from trace_analyzer.frames.intervals import END_NS, LENGTH_NS, clip, union, with_covered
 from trace_analyzer.report.summaries import judged_parts
 from trace_analyzer.units import count, counted, duration
+from trace_analyzer.verdict.judge import WITHIN_LAUNCH
 from trace_analyzer.vocabulary import EARLIER_WORK, PARTS, shortened_by
 
 LAUNCHING = shortened_by("cuda-graphs")
@@ -128,7 +129,7 @@ def bigger_batch(context: AdviceContext) -> Opportunity | None:
     Where launching is the limit, twice the batch takes the same time, which saves half of the step. Stretches of Python
     may prepare samples, and then grow with the batch.
     """
-    if context.verdict.cause not in ("launch", "small-kernels"):
+    if context.verdict.cause not in ("launch", *WITHIN_LAUNCH, "small-kernels"):
         return None
     parts, idle = judged_parts(context.verdict), context.launching_idle
     launching_ns = total(idle, LENGTH_NS)

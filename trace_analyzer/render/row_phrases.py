@@ -52,7 +52,8 @@ def _named_by_time(verdict: Verdict) -> Iterator[str]:
     """Yield why the kind of the host's work that saves most is not the cause, if so: the device idles for it less."""
     ratio = summaries.cause_ratio(verdict) if verdict.regime == "overhead-bound" and verdict.cause else 0.0
     for best in verdict.host_levers[:1]:
-        causes = {(PARTS[part].cure or ("", ""))[1] for part in OF_HOST[best.resource]}
+        parts = OF_HOST[best.resource]
+        causes = {*parts, *((PARTS[part].cure or ("", ""))[1] for part in parts)}
         if verdict.cause not in causes and ratio > best.share_ratio and best.saves_ratio >= thresholds.WORTH_RATIO:
             named = units.capitalized(phrase(verdict.cause or ""))
             times = f"({units.percent(ratio)} of the window) than for {RESOURCES[best.resource]} ({units.percent(best.share_ratio)})"

@@ -131,8 +131,9 @@ def larger_regime(verdict: Verdict) -> tuple[str, float] | None:
 def cause_ratio(verdict: Verdict) -> float:
     """Return the share of the window that counts as the verdict's cause."""
     parts_ns = judged_parts(verdict)
+    limit = (verdict.regime, verdict.cause)
     own = sum(
-        ns for part, ns in parts_ns.items() if part in PARTS and PARTS[part].cure == (verdict.regime, verdict.cause)
+        ns for part, ns in parts_ns.items() if part == verdict.cause or (part in PARTS and PARTS[part].cure == limit)
     )
     return own / max(sum(parts_ns.values()), 1)
 

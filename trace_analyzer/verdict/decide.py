@@ -15,6 +15,7 @@ from trace_analyzer.units import NS_PER_S, counted, duration, percent, visible
 from trace_analyzer.verdict.judge import (
     KERNEL_REGIMES,
     NO_LEVERS,
+    WITHIN_LAUNCH,
     Doubt,
     Judgement,
     Levers,
@@ -26,7 +27,6 @@ from trace_analyzer.verdict.judge import (
     idle_ns,
     judge,
     judged_parts,
-    launch_clause,
     lowering,
     roof_doubts,
     roof_evidence,
@@ -224,7 +224,8 @@ def headline_of(findings: Findings, judgement: Judgement, window: int, of: str |
     if balanced and levers and levers[0].saves_ratio < t.BALANCED_RATIO:
         balanced += ", and no resource alone saves a tenth"
     noted = roof_phrase(findings, judgement.regime) + known + others + balanced
-    clause = (judgement.cause == "launch" and launch_clause(findings.parts_ns)) or clause
+    if judgement.cause in WITHIN_LAUNCH:
+        clause += f" in {percent(findings.parts_ns[judgement.cause] / idle_ns(findings.parts_ns))} of the idle time"
     limit = (
         f"{limit_label(judgement.regime, judgement.cause)}: {clause} ({_share(findings, judgement)} of {of}{noted})."
     )

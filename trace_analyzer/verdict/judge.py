@@ -169,6 +169,10 @@ _HIDING: Mapping[str, Resource] = {cause: lever for lever in ("data-loading", "w
 """Causes that hide each other, as data may be loaded behind a wait: of these, the saving decides; cause -> its lever."""
 
 
+WITHIN_LAUNCH = ("host-unknown", "python")
+"""Parts of late launches that are the cause where they take most of that time, and longer than each other cause."""
+
+
 def _cause(regime: Regime, parts_ns: Mapping[str, int], cold_gap_ns: int, levers: Levers) -> str | None:
     """Return the largest cause of what the regime saves by; cold start where first uses take half of the host's time."""
     host = sum(parts_ns.get(cause, 0) for cause in HOST_CAUSES)
@@ -183,7 +187,10 @@ def _cause(regime: Regime, parts_ns: Mapping[str, int], cold_gap_ns: int, levers
         causes.pop("small-kernels", None)  # the host takes more, by causes that are each less
     largest = max(causes, key=lambda cause: causes[cause], default=None)
     if largest not in _HIDING:
-        return largest
+        others = [ns for cause, ns in causes.items() if cause != "launch"]
+        within = WITHIN_LAUNCH if largest == "launch" else ()
+        most = (part for part in within if parts_ns.get(part, 0) > max([causes["launch"] / 2, *others]))
+        return next(most, largest)
     saved: dict[str, float] = {lever.resource: lever.saves_ns for lever in levers.host}
     by_time = {**causes, DATA_LOADING: causes.get(DATA_LOADING, 0) + levers.loading_behind_waits_ns}
     saves = {cause: saved.get(_HIDING[cause], 0.0) if saved else by_time[cause] for cause in causes.keys() & _HIDING}
@@ -193,19 +200,6 @@ def _cause(regime: Regime, parts_ns: Mapping[str, int], cold_gap_ns: int, levers
 def idle_ns(parts_ns: Mapping[str, int]) -> int:
     """Return the idle time of a partition, ns: without work that the trace does not contain."""
     return sum(parts_ns.get(cause, 0) for cause in IDLE_CAUSES if cause not in UNSEEN)
-
-
-def launch_clause(parts_ns: Mapping[str, int]) -> str | None:
-    """Write what takes most of the time of late launches, with its share of all idle time; None where nothing does."""
-    launch, idle = cause_sums("overhead-bound", parts_ns).get("launch", 0), idle_ns(parts_ns)
-    most = ((words, parts_ns.get(part, 0)) for part, words in _MOST_OF_LAUNCH.items())
-    return next((words.format(percent(ns / idle)) for words, ns in most if 2 * ns > launch), None)
-
-
-_MOST_OF_LAUNCH = {
-    "host-unknown": "the GPU waits for the CPU, of which nothing was recorded in {} of the idle time",
-    "python": "the GPU waits for the CPU, which runs Python in {} of the idle time",
-}
 
 
 def shares(parts_ns: Mapping[str, int]) -> Shares | None:
