@@ -199,6 +199,8 @@ RECORDING_ERROR = 1.5
 """Most that recording takes, of its estimate: in nine of ten programs that were timed without the profiler it took less."""
 RECORDING_REPORTED_RATIO = 0.01
 """Least share of the window that is reported: less changes nothing."""
+RECORDING_SHOWN_RATIO = 0.1
+"""Least share of the window from which the first screen says how long a step takes without the profiler."""
 RECORDING_PAIRS = 20
 """Least number of pairs for a usable quartile."""
 

@@ -390,8 +390,8 @@ def debiased_phrase(verdict: Verdict) -> str:
     unbiased, raw = summaries.debiased_worth_a_line(verdict), verdict.shares
     if unbiased is None or unbiased.shares is None or raw is None:
         return ""
-    least, most = units.duration(unbiased.least_removed_ns), units.duration(unbiased.removed_ns)
-    took = f"{least} to {most}" if 0 < unbiased.least_removed_ns < unbiased.removed_ns else most
+    least, took, most = map(units.duration, (unbiased.least_removed_ns, unbiased.removed_ns, unbiased.most_removed_ns))
+    took += f" ({least} to {most})" if least != most else ""
     regime = vocabulary.phrase(unbiased.regime) if unbiased.regime else "of no regime"
     survives = {True: f"still {regime}", False: f"then {regime}", None: f"then perhaps {regime}"}[unbiased.survives]
     if unbiased.is_measured:  # its levers are those without the profiler: nothing says what they were with it
@@ -401,6 +401,20 @@ def debiased_phrase(verdict: Verdict) -> str:
         f"idle {units.percent(raw.idle)} → {units.percent(unbiased.shares.idle)}, {survives}{cause};"
         f" {unbiased.method} at {took}: {unbiased.why}"
     )
+
+
+def step_without_recording(verdict: Verdict) -> str:
+    """Write how long a step takes without the profiler, by estimate, where that is much less; else ""."""
+    unbiased, window = verdict.debiased, verdict.window
+    if unbiased is None or unbiased.is_measured or window is None or verdict.regime is None:
+        return ""
+    recorded = unbiased.window_ns + unbiased.removed_ns
+    if unbiased.removed_ns < thresholds.RECORDING_SHOWN_RATIO * recorded:
+        return ""
+    removed = (unbiased.removed_ns, unbiased.most_removed_ns, unbiased.least_removed_ns)
+    without, least, most = (units.duration((recorded - ns) / window.step_count) for ns in removed)
+    what = "a step" if window.steps else "the window"
+    return f"Without the profiler {what} takes about {without} ({least} to {most}) instead of {units.duration(recorded / window.step_count)}."
 
 
 def reasons(texts: Sequence[str]) -> str:

@@ -200,6 +200,7 @@ class Debiased:
     events: Annotated[Amount | None, "Events recorded before late launches; null when measured."]
     least_removed_ns: Annotated[Amount, "Lower bound of what recording took of the window."]
     removed_ns: Annotated[Amount, "What recording took of the window."]
+    most_removed_ns: Annotated[Amount, "What recording took of the window at most, by the error of such estimates."]
     window_ns: Annotated[Amount, "The window without it."]
     shares: Annotated[Shares | None, "What the device did in that window, as ratios that sum to 1."]
     parts_ns: Annotated[Mapping[Part, Amount], "The window without it, in ns by part."]

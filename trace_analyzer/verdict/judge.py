@@ -234,7 +234,8 @@ def debiased(
         event_cost_ns={kind: cost for kind, (_, cost) in recording.event_cost_ns.items()},
         events=recording.events,
         least_removed_ns=sum(parts_ns.values()) - sum(least.values()),
-        removed_ns=sum(parts_ns.values()) - sum(parts.values()),
+        removed_ns=(removed := sum(parts_ns.values()) - sum(parts.values())),
+        most_removed_ns=removed + _most_taken_ns(parts_ns, recording) - _taken_ns(recording.taken_ns),
         window_ns=sum(parts.values()),
         shares=shares(parts),
         parts_ns=parts,
@@ -243,6 +244,17 @@ def debiased(
         survives=True if same else None if same_at_least else False,
         why=explained(recording, sum(parts_ns.values())),
     )
+
+
+def _taken_ns(taken_ns: Mapping[str, int]) -> int:
+    """Return what recording took of the causes of idle time that it lengthens, ns."""
+    return sum(taken_ns.get(cause, 0) for cause in SLOWED)
+
+
+def _most_taken_ns(parts_ns: Mapping[str, int], recording: ProfilerOverhead) -> int:
+    """Return the most that recording may have taken of them, ns: more than the estimate by its error, unless it is measured."""
+    taken = _taken_ns(recording.taken_ns)
+    return taken if is_measured(recording) else max(taken, min(round(t.RECORDING_ERROR * taken), slowed_ns(parts_ns)))
 
 
 def judged_parts(parts_ns: Mapping[str, int], recording: ProfilerOverhead | None) -> Mapping[str, int]:
@@ -435,9 +447,7 @@ def doubts_of(findings: Findings, judgement: Judgement, flip_ns: float | None = 
 
 def _doubt_of_recording(findings: Findings, recording: ProfilerOverhead, flip_ns: float | None) -> Doubt:
     """Return what recording may have cost: nothing is left of the host's time in a step that is short enough for a flip."""
-    most, least = (sum(taken.get(cause, 0) for cause in SLOWED) for taken in (recording.taken_ns, recording.least_ns))
-    if not is_measured(recording):
-        most = max(most, min(round(t.RECORDING_ERROR * most), slowed_ns(findings.parts_ns)))
+    least, most = _taken_ns(recording.least_ns), _most_taken_ns(findings.parts_ns, recording)
     taken = np.linspace(least, most, len(_SHARES)) if most > least else np.array([most])
     if flip_ns is not None:
         window, steps = sum(findings.parts_ns.values()), findings.window.step_count
