@@ -98,6 +98,7 @@ def check_estimate(report: Report) -> None:
     result = whatif(report)
     document = json.loads(result.to_json(), parse_constant=_refuse)
     check_regime(report)
+    check_bound_of_waits(report)
     assert (result.reason is None) == (result.status == "ok")
     for text in (result.summary(), result.to_markdown()):
         assert not CONTROLS.search(text)
@@ -129,6 +130,13 @@ def check_regime(report: Report) -> None:
         assert _REGIMES[verdict.levers[0].resource] in (verdict.regime, verdict.runner_up)
     if verdict.status == "ok":
         _check_shares(verdict)
+
+
+def check_bound_of_waits(report: Report) -> None:
+    """Check that advice on waits saves at most no less than the replay says that all waits are worth."""
+    saved = max((lever.saves_ratio for lever in report.verdict.host_levers if lever.resource == "waits"), default=0.0)
+    for item in report.advice:
+        assert item.id != "synchronization" or item.saving.at_most_ratio >= saved - thresholds.WORTH_RATIO
 
 
 _NAMED = {

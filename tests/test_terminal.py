@@ -16,7 +16,7 @@ from trace_analyzer import analysis, analyze, errors, units, vocabulary
 from trace_analyzer.render import layout, names, phrasing, row_phrases
 from trace_analyzer.render.documents import to_markdown
 from trace_analyzer.render.terminal import summary
-from trace_analyzer.report import Advice, Report, Saving, devices, summaries
+from trace_analyzer.report import Advice, Debiased, Predicted, Report, Saving, devices, summaries
 
 ALL = Saving(1, 1, 1, 1, has_steps=False)
 WIDTHS = (40, 41, 60, 79, 80, 91, 92, 100, 120, 140, 160, 200)
@@ -83,6 +83,35 @@ def test_the_verdict_and_its_reason_come_first_then_the_confidence() -> None:
     ]
     assert "Checks  1 of 3 hold; link coverage 40 % (run ahead withheld); lost events 12" in lines
     assert "Note    odd name <img src=x onerror=alert(1)>" in lines
+
+
+@pytest.mark.parametrize(
+    ("removed", "text"),
+    [
+        ((100_000, 200_000, 300_000), "Without the profiler a step takes about 500 us (450 us to 550 us) instead of 600 us."),
+        ((0, 119_000, 200_000), ""),
+    ],
+)  # fmt: skip
+def test_the_step_without_the_profiler_is_said_where_it_is_a_tenth_shorter(removed: Any, text: str) -> None:
+    """Two steps of 600 us, of which recording took so much at least, by estimate and at most."""
+    least, taken, most = removed
+    unbiased = Debiased("estimated", {}, 9, least, taken, most, 1_200_000 - taken, None, {}, None, None, True, "")
+    report = gpu_report()
+    report = replace(report, verdict=replace(report.verdict, debiased=unbiased))
+    assert phrasing.step_without_recording(report.verdict) == text
+    assert ("Without the profiler a step" in summary(report)) == bool(text)
+
+
+def test_the_first_screen_leaves_out_advice_whose_time_other_advice_counts() -> None:
+    report = gpu_report()
+    whole, shared = (
+        replace(report.advice[0], title=title, shared_ratio=ratio) for title, ratio in (("Mine", 0.89), ("Theirs", 0.9))
+    )
+    shown = summary(replace(report, advice=(whole, shared)))
+    assert ("Mine" in shown, "Theirs" in shown, "1 of 2; -v shows all" in shown) == (True, False, True)
+    assert "Theirs" in summary(replace(report, advice=(shared,)), verbose=True)
+    estimated = replace(shared, predicted=Predicted(50, 40, 60, 100))
+    assert "Theirs" in summary(replace(report, advice=(estimated,)))
 
 
 def test_the_rule_stands_where_the_largest_figure_is_not_the_verdict() -> None:

@@ -172,7 +172,8 @@ def _item(fix: Fix, opportunity: Opportunity, advice_context: AdviceContext, pre
         )
     is_of_limit, verdict = _is_of_limit(fix, advice_context), advice_context.verdict
     most, steps = bound_ns / window_ns, advice_context.steps
-    ratio = most if predicted is None else _saved_ratio(predicted.step_ns, predicted)
+    shown = None if opportunity.is_part else predicted
+    ratio = most if shown is None else _saved_ratio(shown.step_ns, shown)
     title = fix.title_of(advice_context.platform, **opportunity.values)
     return Advice(
         title=for_compiled(title) if advice_context.is_compiled else title,
@@ -186,7 +187,7 @@ def _item(fix: Fix, opportunity: Opportunity, advice_context: AdviceContext, pre
         end_ns=opportunity.place[1],
         id=fix.id,
         docs=fix.docs,
-        predicted=predicted,
+        predicted=shown,
         is_of_limit=is_of_limit,
     )
 

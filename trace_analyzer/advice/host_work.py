@@ -98,7 +98,7 @@ def cpu_preparation(context: AdviceContext) -> Opportunity | None:
 def record_stacks(context: AdviceContext) -> Opportunity | None:
     """Ask for stacks where the host recorded nothing for a large share of idle time: it saves nothing by itself.
 
-    It is first where most of the idle time has no name.
+    It is first where this is the verdict's cause, or most of the idle time.
     """
     idle = context.idle.lazy().filter(pl.col("cause") == "host-unknown")
     ns, all_ns = total(idle, LENGTH_NS), total(context.idle, LENGTH_NS)
@@ -114,7 +114,7 @@ def record_stacks(context: AdviceContext) -> Opportunity | None:
         longest(places, LENGTH_NS),
         members=places,
         is_saving=False,
-        is_first=2 * ns > all_ns,
+        is_first=context.verdict.cause == "host-unknown" or 2 * ns > all_ns,
         case="ranges"
         if context.profiler is not None
         else "stacks"

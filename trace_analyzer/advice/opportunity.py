@@ -28,7 +28,8 @@ class Opportunity:
     Without ``is_saving``, ``saves_ns`` is the time concerned, of which it saves nothing by itself. ``where`` names the
     code, with times per step for the number of steps that it takes; on demand, as most opportunities are too small to
     be shown. ``members`` are the intervals of the device concerned: device, start_ns, end_ns. ``is_replayed`` is true
-    where the fix's change in the replay matches the rule, with its ``options``. ``if_more`` explains why an estimate may
+    where the fix's change in the replay matches the rule, with its ``options``; where that ``is_part`` of the fix, it raises
+    the bound alone. ``if_more`` explains why an estimate may
     far exceed the bound, and ``where_if_more`` then names the code. ``case`` selects the variant of the fix's code, or
     several. Fixes ``after`` which it comes are its preconditions; ``is_first`` is true where it comes before all others.
     """
@@ -41,6 +42,7 @@ class Opportunity:
     values: Mapping[str, object] = field(default_factory=dict)
     members: pl.DataFrame | None = None
     is_replayed: bool = True
+    is_part: bool = False
     is_saving: bool = True
     options: Mapping[str, float] = field(default_factory=dict)
     if_more: str = ""

@@ -92,14 +92,14 @@ def cuda_graphs(context: AdviceContext) -> Opportunity | None:
     idle = context.launching_idle.join(ended, on="gap_id", how="anti")
     if total(idle, LENGTH_NS) < worth_ns(context):
         return None
-    if not (others.get_column("kind") == "kernel").any():
-        return None
-    if replayed_ratio(others) > thresholds.REPLAYED_RATIO:
+    if not (others.get_column("kind") == "kernel").any() or replayed_ratio(others) > thresholds.REPLAYED_RATIO:
         return None
     if is_in_pieces(context) and total(_after_waits(context), LENGTH_NS):
         return None
     launches = others.get_column("launch_id").drop_nulls().n_unique()
     per_step = counted(launches / context.steps, "launch", "launches") + (" per step" if context.steps > 1 else "")
+    between = context.idle.filter(pl.col("cause") == "device-gap")
+    beside = f", and between queued kernels for {a_step(total(between, length_ns()), context.steps)}"
     compiled, _ = launched_within(context, others, COMPILED)
     already = "; its code is already compiled, but launched kernel by kernel"
     already_compiled = already if 2 * compiled.height > others.height else ""
@@ -107,9 +107,9 @@ def cuda_graphs(context: AdviceContext) -> Opportunity | None:
         context,
         idle,
         LAUNCHING,
-        f"the GPU waits while the CPU prepares and makes launches ({per_step}){already_compiled}{obstacles(context)}",
+        f"the GPU waits while the CPU prepares and makes launches ({per_step}){beside if between.height else ''}{already_compiled}{obstacles(context)}",
         ", without stretches of 1 ms or more in which the thread is in no operator and no call + time between queued kernels",
-        context.idle.filter(pl.col("cause") == "device-gap"),
+        between,
     )
     return opportunity and replace(
         opportunity,
@@ -221,7 +221,7 @@ def synchronization(context: AdviceContext) -> Opportunity | None:
         why=why,
         if_more=f"{calls}without them the CPU prepares its next work meanwhile, unless that work needs the results",
         where_if_more=partial(code_of_events, context, waits, waits.get_column("event_id")) if waits.height else None,
-        is_replayed=gone_ns < worth_ns(context),  # the replay takes out the waits alone
+        is_part=gone_ns >= worth_ns(context),  # the replay takes out the waits alone
         case=_written_most(context, waits),
     )
 
@@ -458,8 +458,10 @@ def graph_capture(context: AdviceContext) -> Opportunity | None:
     )
     before = clip(context.idle.filter(pl.col("cause") != "graph-capture"), union(spans, ["device"]), ["device"])
     again = context.steps > 1 and captures.height >= context.steps
-    often = f"{count(captures.height / context.steps)} times a step" if again else "once per graph"
-    why = f"launches are captured into graphs and the GPU does not run: this happens {often}"
+    times = count(captures.height / context.steps)
+    often = f"{'once' if times == '1' else f'{times} times'} a step" if again else "once per graph"
+    begun = f"; each begins with a wait, a garbage collection and an emptied cache: {a_step(total(before, length_ns()), context.steps)}"
+    why = f"launches are captured into graphs and the GPU does not run: this happens {often}{begun if before.height else ''}"
     extra = ", and idle time between the wait by which torch.cuda.graph begins and its capture" if before.height else ""
     opportunity = idle_opportunity(
         context, pl.concat([captured, before.select(captured.columns)]), ("graph-capture",), why, extra

@@ -29,6 +29,8 @@ from trace_analyzer.report import Advice, Report, Verdict, summaries
 _SIDE_BY_SIDE, _WIDE = 76, 92  # cells from which two blocks fit next to each other, and both with their times
 _WITHOUT_TIMES = 33  # cells of a block with the longest name, a bar and shares, but no times
 _TOP_CAUSES, _TOP_PARTS, _TOP_ADVICE = 5, 4, 3
+_COUNTED_ABOVE = 0.9
+"""Share of the time of advice without an estimate that other advice counts, from which the first screen leaves it out."""
 _TOP_REASONS = {"high": 0, "medium": 1, "low": 2}
 """Number of reasons shown by confidence: the first ones, which lower it. The others only explain."""
 
@@ -76,9 +78,7 @@ def advice_lines(report: Report, width: int) -> list[Line]:
     """
     if not report.advice:
         return []
-    best = [item for item in report.advice if item.predicted is None or not summaries.saves_nothing(item.predicted)][
-        :_TOP_ADVICE
-    ]
+    best = [item for item in report.advice if _is_worth_a_place(item)][:_TOP_ADVICE]
     more = len(report.advice) - len(best)
     rest = f"  {len(best)} of {len(report.advice)}; -v shows all" if more > 0 else ""
     lines: list[Line] = [[("What to change", "title"), (rest, "dim")]]
@@ -93,6 +93,13 @@ def advice_lines(report: Report, width: int) -> list[Line]:
         if place := row_phrases.first_place(item, 2 * (width - 5)):
             lines += [[("     ", ""), (line, "dim")] for line in folded(units.visible(place), width - 5, MOST_LINES)]
     return lines
+
+
+def _is_worth_a_place(item: Advice) -> bool:
+    """Return whether an estimate shows a gain, or advice above leaves most of its time."""
+    if item.predicted is None:
+        return (item.shared_ratio or 0.0) < _COUNTED_ABOVE
+    return not summaries.saves_nothing(item.predicted)
 
 
 def code_lines(code: str, width: int) -> list[Line]:

@@ -484,9 +484,10 @@ def _remarks(findings: Findings, judgement: Judgement) -> Iterator[str]:
     if device.model is not None and device.model.matched == "properties" and judgement.regime in KERNEL_REGIMES:
         yield f"the trace does not name the device: its multiprocessors, memory and capability are those of {device.model.name}"
     if judgement.regime in KERNEL_REGIMES and device.peaks_known and device.assumed_peaks is not None:
+        named = ", the rest by kernel name" if device.known_ratio and device.known_ratio < 1 - t.WORTH_RATIO else ""
         yield (
             f"{percent(device.known_ratio)} of kernel time counts as compute or memory by its FLOP, its bytes and these"
-            f" peaks ({device.assumed_peaks}), the rest by kernel name"
+            f" peaks ({device.assumed_peaks}){named}"
         )
     if device.step_count < t.MIN_STEADY_STEPS:
         none = "no steps are marked" if device.profiler else "no steps are marked (call prof.step())"
