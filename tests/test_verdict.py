@@ -576,6 +576,16 @@ def test_another_cause_without_the_profiler_is_said(loading: int, says: bool) ->
     assert any(why.endswith("most of it is data loading") for why in judged.confidence_why) is says
 
 
+@pytest.mark.parametrize(
+    ("small", "words"), [(70, ": 100 % of the steady steps; 70 % in small kernels)"), (50, ": 100 % of the steady steps)")]
+)
+def test_small_kernels_that_are_most_of_the_overhead_are_named_beside_another_cause(small: int, words: str) -> None:
+    rows = (Lever("host", 0.3, 0.5, 30.0, 0.3), Lever("small-kernels", 0.7, 0.5, 5.0, 0.05))
+    parts = parts_of(latency=small, dispatch=100 - small)
+    judged = verdict(findings(parts_ns=parts), levers(overhead_bound=0.3)._replace(rows=rows))
+    assert (judged.cause, words in judged.headline) == ("launch", True)
+
+
 def test_a_truncated_file_is_not_sure_of_the_little_that_it_holds() -> None:
     """The GPU's events behind the cut are lost: the device did not stop there."""
     span = RecordedSpan((0, 10), (0, 4))

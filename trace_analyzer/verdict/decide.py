@@ -223,13 +223,19 @@ def headline_of(findings: Findings, judgement: Judgement, window: int, of: str |
     balanced = f"; in balance with {REGIMES[second].noun}" if second is not None else ""
     if balanced and levers and levers[0].saves_ratio < t.BALANCED_RATIO:
         balanced += ", and no resource alone saves a tenth"
-    noted = roof_phrase(findings, judgement.regime) + known + others + balanced
+    small = findings.parts_ns.get("latency", 0)
+    beside = judgement.regime == "overhead-bound" and judgement.cause != "small-kernels"
+    most = (
+        f"; {percent(small / window)} in small kernels"
+        if beside and 2 * small > judgement.groups_ns[judgement.regime]
+        else ""
+    )
+    noted = roof_phrase(findings, judgement.regime) + most + known + others + balanced
     if judgement.cause in WITHIN_LAUNCH:
         clause += f" in {percent(findings.parts_ns[judgement.cause] / idle_ns(findings.parts_ns))} of the idle time"
-    limit = (
-        f"{limit_label(judgement.regime, judgement.cause)}: {clause} ({_share(findings, judgement)} of {of}{noted})."
-    )
-    return limit + peers + _left_out_sentence(findings.left_out, findings.device.breaks_off)
+    limit = limit_label(judgement.regime, judgement.cause)
+    sentence = f"{limit}: {clause} ({_share(findings, judgement)} of {of}{noted})."
+    return sentence + peers + _left_out_sentence(findings.left_out, findings.device.breaks_off)
 
 
 def _copied(findings: Findings) -> str:
