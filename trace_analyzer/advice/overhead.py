@@ -99,7 +99,7 @@ def cuda_graphs(context: AdviceContext) -> Opportunity | None:
     launches = others.get_column("launch_id").drop_nulls().n_unique()
     per_step = counted(launches / context.steps, "launch", "launches") + (" per step" if context.steps > 1 else "")
     between = context.idle.filter(pl.col("cause") == "device-gap")
-    beside = f", and between queued kernels for {a_step(total(between, length_ns()), context.steps)}"
+    beside = f", and between queued kernels for {a_step(total(between, LENGTH_NS), context.steps)}"
     compiled, _ = launched_within(context, others, COMPILED)
     already = "; its code is already compiled, but launched kernel by kernel"
     already_compiled = already if 2 * compiled.height > others.height else ""
@@ -460,7 +460,7 @@ def graph_capture(context: AdviceContext) -> Opportunity | None:
     again = context.steps > 1 and captures.height >= context.steps
     times = count(captures.height / context.steps)
     often = f"{'once' if times == '1' else f'{times} times'} a step" if again else "once per graph"
-    begun = f"; each begins with a wait, a garbage collection and an emptied cache: {a_step(total(before, length_ns()), context.steps)}"
+    begun = f"; each begins with a wait, a garbage collection and an emptied cache: {a_step(total(before, LENGTH_NS), context.steps)}"
     why = f"launches are captured into graphs and the GPU does not run: this happens {often}{begun if before.height else ''}"
     extra = ", and idle time between the wait by which torch.cuda.graph begins and its capture" if before.height else ""
     opportunity = idle_opportunity(
