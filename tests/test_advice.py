@@ -398,6 +398,14 @@ def optimizer(name: str, span: str = "Optimizer.step#Adam.step", count: int = 60
 
 
 @pytest.mark.slow
+def test_a_graph_holds_neither_steps_of_an_optimizer_nor_its_zeroed_gradients() -> None:
+    forward = [launched(ADD, 600 + 20 * n, 606 + 20 * n, 4, n + 500, takes=4) for n in range(60)]
+    spans = ("Optimizer.zero_grad#SGD.zero_grad", "Optimizer.step#SGD.step", "clear")
+    whys = [advised("cuda-graphs", forward, optimizer("aten::zero_", span)).why for span in spans]
+    assert ["(61 launches)" in why for why in whys] == [True, True, False]
+    assert "(121 launches)" in whys[2]
+
+
 def test_an_optimizer_with_launches_per_parameter() -> None:
     assert "60 launches per update" in advised("fused-optimizer", optimizer("aten::addcdiv_")).why
     assert "fused-optimizer" not in ids(analysed(optimizer("aten::_foreach_addcdiv_")))

@@ -39,6 +39,7 @@ from trace_analyzer.catalog.event_names import (
     OF_DATALOADER,
     OPTIMIZER_STEP,
     TO_HOST,
+    ZERO_GRAD,
     copy_direction,
 )
 from trace_analyzer.frames.intervals import END_NS, LENGTH_NS, clip, union, with_covered
@@ -82,11 +83,11 @@ def cuda_graphs(context: AdviceContext) -> Opportunity | None:
     """Propose CUDA graphs, unless graphs are replayed already, or waits leave nothing to capture.
 
     The saving is idle time of launches and of the operators around them; stretches of a thread without either stay, and
-    so do steps of optimizers, as the code compiles the model.
+    so do optimizers, as the code compiles the model.
     """
     if _is_cold(context):
         return None
-    updates, _ = launched_within(context, context.within.activities, OPTIMIZER_STEP)
+    updates, _ = launched_within(context, context.within.activities, f"{OPTIMIZER_STEP}|{ZERO_GRAD}")
     others = context.within.activities.join(updates, on="activity_id", how="anti")
     ended = context.within.gaps.join(updates, on="activity_id", how="semi")
     idle = context.launching_idle.join(ended, on="gap_id", how="anti")
