@@ -410,7 +410,7 @@ def test_an_optimizer_with_launches_per_parameter() -> None:
     assert "60 launches per update" in advised("fused-optimizer", optimizer("aten::addcdiv_")).why
     assert "fused-optimizer" not in ids(analysed(optimizer("aten::_foreach_addcdiv_")))
     # A foreach optimizer makes a pass of each operator, and only some classes have a fused form.
-    for name, asks in (("Adam", True), ("RMSprop", False)):
+    for name, asks in (("Adam", True), ("Adagrad", True), ("RMSprop", False)):
         report = analysed(optimizer("aten::_foreach_mul_ aten::_foreach_addcdiv_", f"Optimizer.step#{name}.step"))
         assert ("fused-optimizer" in ids(report)) == asks
     # A fused optimizer raises for sparse gradients; those of another optimizer do not matter.
@@ -716,8 +716,9 @@ def test_a_wait_has_code_for_each_way_to_write_it() -> None:
     assert set(fixes()["synchronization"].cases) - written == {
         "routing to experts",  # told by modules
         # told by the copies' direction, and by modules
-        *("copies to the device within a module", "copies to the host", "index on the CPU"),
+        *("copies to the device within a module", "copies to the device", "copies to the host", "index on the CPU"),
         "copies of a pipeline",  # told by frames
+        "GradScaler's check for overflow without a fused optimizer",  # told by the optimizer's class
     }
     assert written < set(fixes()["synchronization"].cases)
 

@@ -3,6 +3,7 @@
 import ast
 import importlib
 import inspect
+import json
 import re
 from collections.abc import Iterator
 from string import Template
@@ -19,6 +20,7 @@ from test_advice import (
     VALUES,
     advised,
     attention,
+    copied,
     eager,
     first_uses,
     in_a_row,
@@ -34,6 +36,7 @@ from test_advice import (
 from trace_analyzer.advice.communication import _GROUPS
 from trace_analyzer.catalog.event_names import code_rules
 from trace_analyzer.catalog.fixes import (
+    FOREACH,
     FUSED,
     PLATFORMS,
     Fix,
@@ -111,7 +114,7 @@ def codes() -> Iterator[str]:
             for case in ("", *fix.cases):
                 yield fix.code_of(platform, case, **values)
     yield from (rule.code for rule in fusions())
-    yield from map(optimizer_in_few_launches, (*FUSED, "Adagrad", "Muon", ""))
+    yield from map(optimizer_in_few_launches, (*FUSED, *FOREACH, "Muon", ""))
     for page in pages().values():
         if "parts" in page:
             yield from (Template(text["code"]).substitute(values) for text in (page, *page["cases"].values()))
@@ -175,6 +178,32 @@ PIPELINE = "transformers/pipelines/base.py(1173): _ensure_tensor_on_device"
 VLLM = op("vllm::unified_attention", 0, 1)
 
 
+def scaled(optimizer: str) -> list[object]:
+    """Build waits of a GradScaler for its check for overflow."""
+    waits = waiting_for_copies("DtoH (Device -> Pageable)", "aten::_local_scalar_dense")
+    return [
+        python("torch/amp/grad_scaler.py(360): step", 0, 6_000),
+        annotation(f"Optimizer.step#{optimizer}.step", 1, 1),
+        *waits,
+    ]
+
+
+def renamed(events: Any, direction: str) -> list[object]:
+    """Return events whose copies from pageable memory show another direction, or none."""
+    return json.loads(json.dumps(events).replace("HtoD (Pageable -> Device)", direction))
+
+
+BOTH = 'x = x.to("cuda", non_blocking=True)  # a copy to the device'
+UNDIRECTED = [
+    ("pinned-memory", renamed(uploads(381), "Unknown"), BOTH),
+    ("pinned-memory", [renamed(uploads(381), "Unknown"), python("nn.Module: Net_0", -1, 50_000)], BOTH),
+    ("synchronization", waiting_for_copies("Unknown"), BOTH),
+    ("synchronization", waiting_for_copies("DtoD (Device -> Device)"), BOTH),
+    ("small-copies", moved("Unknown", 1_000), "packed = torch.cat([a.flatten(), b.flatten()])"),
+    ("copies", copied(25, "Unknown"), "with torch.cuda.stream(copies):  # what the next batch needs, or the last one"),
+]
+
+
 def freeing(us: int) -> list[object]:
     """Build steps in which the program frees memory for so long, and allocates for 700 us."""
     return iterations(
@@ -195,7 +224,12 @@ HALVES = [in_a_row("ampere_bf16_s16816gemm_bf16_128x64"), [op("aten::mm", 20 * n
         # The optimizer is that of the trace.
         ("fused-optimizer", optimizer("aten::addcdiv_", "Optimizer.step#SGD.step"), "optimizer = torch.optim.SGD(model.parameters(), **options, fused=True)", "RMS"),
         ("fused-optimizer", optimizer("aten::addcdiv_", "Optimizer.step#RMSprop.step"), "optimizer = torch.optim.RMSprop(model.parameters(), **options, foreach=True)", "SGD"),
+        ("fused-optimizer", optimizer("aten::addcdiv_", "Optimizer.step#Adafactor.step"), "optimizer = torch.optim.Adafactor(model.parameters(), **options, foreach=True)", "fused=True"),
+        ("fused-optimizer", optimizer("aten::addcdiv_", "Optimizer.step#Adagrad.step"), "torch.optim.Adagrad(model.parameters(), **options, fused=True)", "# torch.optim"),
         ("fused-optimizer", optimizer("aten::addcdiv_", "Optimizer.step#Muon.step"), "# torch.optim has no fused or foreach form of Muon", "optimizer ="),
+        # Only a fused optimizer spares a GradScaler its wait.
+        ("synchronization", scaled("SGD"), "optimizer = torch.optim.SGD(model.parameters(), **options, fused=True)", "autocast("),
+        ("synchronization", scaled("RMSprop"), 'with torch.autocast("cuda", dtype=torch.bfloat16)', "optimizer"),
         # A tensor that the CPU makes is made on the device; data that no DataLoader loads is fetched ahead.
         ("cpu-operators", iterations(lambda t: op("aten::arange", t, 4_800), period=5_000), 'x = torch.arange(..., device="cuda")', ".to("),
         ("data-loading", iterations(lambda t: annotation("get_batch", t, 850)), "pool.submit(next, batches)", "num_workers"),
@@ -208,6 +242,8 @@ HALVES = [in_a_row("ampere_bf16_s16816gemm_bf16_128x64"), [op("aten::mm", 20 * n
         ("synchronization", waiting_for_copies("DtoH (Device -> Pageable)", module="Net_0"), "host.copy_(", "register_buffer"),
         ("synchronization", [python("torch/serialization.py(1268): _save", 0, 6_000), waiting_for_copies("DtoH (Device -> Pageable)")], "torch.save(state, path)", ".item()"),
         ("pinned-memory", CASES["pinned-memory"][0], "x = x.pin_memory()", "register_buffer"),
+        # Without a known direction, or where no direction has most of the copies' time, the code has both.
+        *((fix, events, code, ".pin_memory()") for fix, events, code in UNDIRECTED),
         ("pinned-memory", [CASES["pinned-memory"][0], python("nn.Module: Net_0", -1, 50_000)], "self.register_buffer(", "pin_memory()"),
         ("synchronization", [python(PIPELINE, 0, 6_000), waiting_for_copies("HtoD (Pageable -> Device)")], "outputs = model(**inputs)", "pin_memory"),
         ("pinned-memory", [python(PIPELINE, 0, 6_000), uploads(381)], "outputs = model(**inputs)", "pin_memory"),

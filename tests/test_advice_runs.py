@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import functools
 import gc
+import inspect
 import io
 import os
 import re
@@ -15,6 +16,8 @@ from unittest import mock
 
 import pytest
 from commands import ran
+
+from trace_analyzer.catalog.fixes import FOREACH, FUSED, Platform, optimizer_in_few_launches
 
 OF_OTHERS = r"quantize_|convert_to_float8|\b(pipe|processor|tokenizer)\(|generation_config"
 """Names of torchao and transformers."""
@@ -115,6 +118,38 @@ def run_all() -> None:
                 exec(on_the_cpu(code), program(code))
         except Exception as error:
             print(f"{type(error).__name__}: {error}\n{code}\n")
+
+
+@pytest.mark.slow
+def test_optimizers_have_the_forms_that_advice_names() -> None:
+    """Compare the lists with the arguments of torch's own optimizers."""
+    torch = pytest.importorskip("torch")
+    arguments = {
+        name: inspect.signature(kind).parameters
+        for name, kind in vars(torch.optim).items()
+        if isinstance(kind, type) and kind is not torch.optim.Optimizer
+    }
+    fused = {name for name, known in arguments.items() if "fused" in known}
+    assert set(FUSED) == fused
+    assert set(FOREACH) == {name for name, known in arguments.items() if "foreach" in known} - fused
+
+
+@pytest.mark.parametrize(
+    ("name", "platform", "code"),
+    [
+        ("Adagrad", None, "fused=True)  # options: the present ones"),
+        (
+            "Adagrad",
+            "cuda",
+            "fused=True)  # options: the present ones; on GPUs from PyTorch 2.13 on, before: foreach=True",
+        ),
+        ("Adagrad", "xpu", "foreach=True)  # options: the present ones"),
+        ("Adam", "xpu", "fused=True)  # options: the present ones"),
+        ("", "xpu", "# fused=True where the optimizer has it (Adam, AdamW, SGD), else foreach=True"),
+    ],
+)
+def test_a_fused_form_is_offered_where_it_runs(name: str, platform: Platform | None, code: str) -> None:
+    assert optimizer_in_few_launches(name, platform).endswith(code)
 
 
 @pytest.mark.slow

@@ -62,7 +62,7 @@ def opportunities(
     of_trace = {
         "workers": fix_estimates.workers or _WORKERS,
         "torch_dtype": advice_context.half,
-        "optimizer": optimizer_in_few_launches(advice_context.optimizer),
+        "optimizer": optimizer_in_few_launches(advice_context.optimizer, advice_context.platform),
     }
     asked = [(fix, replace(opportunity, values={**of_trace, **opportunity.values})) for fix, opportunity in candidates]
     worthy = [

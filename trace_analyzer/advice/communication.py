@@ -36,7 +36,7 @@ from trace_analyzer.advice.opportunity import (
 from trace_analyzer.advice.window_context import BY_INDUCTOR, COMPILED, AdviceContext
 from trace_analyzer.analyses.communication import with_exposed
 from trace_analyzer.catalog.devices import interconnects_of
-from trace_analyzer.catalog.event_names import DDP, TO_HOST, TO_PEER, WITHIN_DEVICE, copy_direction
+from trace_analyzer.catalog.event_names import DDP, FROM_HOST, TO_HOST, TO_PEER, WITHIN_DEVICE, copy_direction
 from trace_analyzer.frames.intervals import END_NS, LENGTH_NS
 from trace_analyzer.frames.lookups import lookup
 from trace_analyzer.replay.kernel_changes import BUCKET_BYTES, BUCKETED, mostly_narrow
@@ -206,7 +206,7 @@ def copies(context: AdviceContext) -> Opportunity | None:
     return replace(
         opportunity,
         values={"first": "Pin memory, then hide" if pinned else "Hide"},
-        case=_to_host(copies, "duration_ns"),
+        case=_way_of(copies, "duration_ns"),
         after=("pinned-memory",) if pinned else (),
     )
 
@@ -237,7 +237,7 @@ def pinned_memory(context: AdviceContext) -> Opportunity | None:
     held = pl.concat([blocking, pageable.select(*called, pl.col("duration_ns").alias("ns"))], how="vertical_relaxed")
     if_more = "without that, the CPU prepares its next work while the device copies"
     within_modules = held.filter(context.around.modules(held.get_column("launch_id")).is_not_null())
-    case = _to_host(held, "ns") or ("within a module" if 2 * total(within_modules, "ns") > total(held, "ns") else "")
+    case = _way_of(held, "ns") or ("within a module" if 2 * total(within_modules, "ns") > total(held, "ns") else "")
     case = OF_PIPELINE if by_a_pipeline(context, held.get_column("launch_id"), held.get_column("ns")) else case
     return replace(combined(known), if_more=if_more, case=case) if known else None
 
@@ -257,10 +257,13 @@ def _beyond_link(context: AdviceContext, pageable: pl.DataFrame) -> Opportunity 
     )
 
 
-def _to_host(copies: pl.DataFrame, figure: str) -> str:
-    """Return the case "to-host" where copies to the host make most of a figure of copies; else ""."""
-    to_host = where_called(copies, (copy_direction() == TO_HOST).fill_null(False))
-    return "to-host" if 2 * total(to_host, figure) > total(copies, figure) else ""
+def _way_of(copies: pl.DataFrame, figure: str) -> str:
+    """Return the case of code for copies by the direction that makes most of a figure: "to-host", to the device "", else both."""
+    for case, direction in {"to-host": TO_HOST, "": FROM_HOST}.items():
+        own = where_called(copies, (copy_direction() == direction).fill_null(False))
+        if 2 * total(own, figure) > total(copies, figure):
+            return case
+    return "either way"
 
 
 def peer_copies(context: AdviceContext) -> Opportunity | None:
@@ -298,7 +301,7 @@ def small_copies(context: AdviceContext) -> Opportunity | None:
         f"{in_a_step(context, small.height, 'copy', 'copies')} between host and device moved {size(small.get_column('bytes').median())} in the median:"  # type: ignore[arg-type]
         " they take longer to start than to move",
     )
-    return opportunity and replace(opportunity, case=_to_host(small, "duration_ns"))
+    return opportunity and replace(opportunity, case=_way_of(small, "duration_ns"))
 
 
 def dependencies(context: AdviceContext) -> Opportunity | None:

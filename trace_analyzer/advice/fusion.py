@@ -23,7 +23,7 @@ from trace_analyzer.advice.opportunity import (
 from trace_analyzer.advice.overhead import LAUNCHING, idle_before, replayed_ratio
 from trace_analyzer.advice.window_context import COMPILED, AdviceContext
 from trace_analyzer.catalog.event_names import LAYOUT_ASKED, OPTIMIZER_STEP, ZERO_GRAD, optimizer_step
-from trace_analyzer.catalog.fixes import FUSED
+from trace_analyzer.catalog.fixes import has_fused
 from trace_analyzer.frames.intervals import LENGTH_NS, union
 from trace_analyzer.frames.lookups import map_unique
 from trace_analyzer.units import counted, size
@@ -144,7 +144,7 @@ def fused_optimizer(context: AdviceContext) -> Opportunity | None:
         return None
     runs = context.within.fusions.filter(pl.col("kind") == "optimizer")
     is_foreach = (runs.get_column("tensors") == "foreach").any()
-    if is_foreach and context.optimizer not in FUSED:
+    if is_foreach and not has_fused(context.optimizer, context.platform):
         return None
     how = "the optimizer's time minus that of its longest operator: a fused kernel makes one pass"
     passes = run_opportunity(context, runs, how, "the optimizer reads and writes parameters and state several times")

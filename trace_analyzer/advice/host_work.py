@@ -11,6 +11,7 @@ import polars as pl
 from trace_analyzer import thresholds
 from trace_analyzer.advice.opportunity import (
     Opportunity,
+    idle_of,
     idle_opportunity,
     longest,
     members_of,
@@ -130,6 +131,41 @@ def python_work(context: AdviceContext) -> Opportunity | None:
     idle = clip(idle, context.silences, ["device"])
     why = "the launching thread is in Python for 1 ms or more at a time, without an operator or a launch"
     return idle_opportunity(context, idle, causes, why, " in stretches of 1 ms or more without an operator or a call")
+
+
+_WORKERS = "_MultiProcessingDataLoaderIter"
+_PIPELINES = {
+    r"transformers/pipelines/(automatic_speech_recognition|document_question_answering|mask_generation|question_answering"
+    r"|token_classification|zero_shot_(audio_)?classification|zero_shot_object_detection)\.py\(": "chunk pipeline",
+    r"transformers/pipelines/\w+\.py\(": "transformers pipeline",
+}
+"""Frames of Hugging Face pipelines -> case of code for them, the first that matches: a pipeline makes its own
+DataLoader, and one of class ChunkPipeline resets more workers to one."""
+
+
+def data_loading(context: AdviceContext) -> Opportunity | None:
+    """Propose faster data loading: idle time in which the training loop waits for the data loader."""
+    names = context.host.names.get_column("name")
+    parallel = bool(names.str.contains(_WORKERS, literal=True).any())
+    alone = bool(names.str.contains("_SingleProcessDataLoaderIter", literal=True).any())
+    how = (
+        " (its workers do not keep up)"
+        if parallel
+        else " (num_workers=0: the launching process loads it)"
+        if alone
+        else ""
+    )
+    opportunity = idle_of(
+        context, ("data-loading",), f"the loop waits in the data loader while the GPU has nothing queued{how}"
+    )
+    cases = {**_PIPELINES, OF_DATALOADER: ""}
+    case = next((case for name, case in cases.items() if names.str.contains(name).any()), "another loader")
+    return opportunity and replace(
+        opportunity,
+        values={"workers": "2 * workers"} if parallel else {},
+        case=case,
+        options={"workers": 1} if case in ("chunk pipeline", "another loader") else {},
+    )
 
 
 def labels_at_once(context: AdviceContext) -> Opportunity | None:

@@ -36,12 +36,12 @@ from trace_analyzer.catalog.event_names import (
     BLOCKING,
     CALLS,
     FROM_HOST,
-    OF_DATALOADER,
     OPTIMIZER_STEP,
     TO_HOST,
     ZERO_GRAD,
     copy_direction,
 )
+from trace_analyzer.catalog.fixes import has_fused
 from trace_analyzer.frames.intervals import END_NS, LENGTH_NS, clip, union, with_covered
 from trace_analyzer.report.summaries import judged_parts
 from trace_analyzer.units import count, counted, duration
@@ -295,6 +295,8 @@ def _written_most(context: AdviceContext, waits: pl.DataFrame) -> str:
             copied &= context.around.modules(events).is_not_null()
         if 2 * total(written.filter(of_source & copied), "ns") > total(written.filter(of_source), "ns"):
             return case
+    if most == _SCALER and context.optimizer and not has_fused(context.optimizer, context.platform):
+        return f"{_SCALER} without a fused optimizer"
     if most in _BY_MASK:
         routed = context.around.modules(events).cast(pl.String).str.contains(_EXPERTS).fill_null(False)
         if 2 * total(written.filter(routed), "ns") > total(written, "ns"):
@@ -305,47 +307,15 @@ def _written_most(context: AdviceContext, waits: pl.DataFrame) -> str:
 _BY_COPIES = {
     "copies to the host": (ANY_COPY, TO_HOST, False),
     "copies to the device within a module": (ANY_COPY, FROM_HOST, True),
+    "copies to the device": (ANY_COPY, FROM_HOST, False),
     "index on the CPU": ("indexing", FROM_HOST, False),
 }
 """Case -> source of waits, direction of its copies, and whether only those within modules count: a mask brings its size to
 the host, an index on the CPU goes to the device; what forward() copies is no input, but a constant or made there."""
+_SCALER = "GradScaler's check for overflow"
+"""Source of waits: only a fused optimizer checks on the device."""
 _BY_MASK = ("indexing", "nonzero")
 """Code that selects a number of rows that depends on the data."""
-
-
-_WORKERS = "_MultiProcessingDataLoaderIter"
-_PIPELINES = {
-    r"transformers/pipelines/(automatic_speech_recognition|document_question_answering|mask_generation|question_answering"
-    r"|token_classification|zero_shot_(audio_)?classification|zero_shot_object_detection)\.py\(": "chunk pipeline",
-    r"transformers/pipelines/\w+\.py\(": "transformers pipeline",
-}
-"""Frames of Hugging Face pipelines -> case of code for them, the first that matches: a pipeline makes its own
-DataLoader, and one of class ChunkPipeline resets more workers to one."""
-
-
-def data_loading(context: AdviceContext) -> Opportunity | None:
-    """Propose faster data loading: idle time in which the training loop waits for the data loader."""
-    names = context.host.names.get_column("name")
-    parallel = bool(names.str.contains(_WORKERS, literal=True).any())
-    alone = bool(names.str.contains("_SingleProcessDataLoaderIter", literal=True).any())
-    how = (
-        " (its workers do not keep up)"
-        if parallel
-        else " (num_workers=0: the launching process loads it)"
-        if alone
-        else ""
-    )
-    opportunity = idle_of(
-        context, ("data-loading",), f"the loop waits in the data loader while the GPU has nothing queued{how}"
-    )
-    cases = {**_PIPELINES, OF_DATALOADER: ""}
-    case = next((case for name, case in cases.items() if names.str.contains(name).any()), "another loader")
-    return opportunity and replace(
-        opportunity,
-        values={"workers": "2 * workers"} if parallel else {},
-        case=case,
-        options={"workers": 1} if case in ("chunk pipeline", "another loader") else {},
-    )
 
 
 _EMPTIES = "torch.cuda.empty_cache()"

@@ -18,7 +18,7 @@ RULE_OF_FIX: Mapping[str, Rule] = {
     "set-to-none": fusion.set_to_none,
     "garbage-collection": overhead.garbage_collection,
     "synchronization": overhead.synchronization,
-    "data-loading": overhead.data_loading,
+    "data-loading": host_work.data_loading,
     "allocator": overhead.allocator,
     "recompilation": overhead.recompilation,
     "lazy-loading": overhead.lazy_loading,

@@ -218,20 +218,27 @@ def for_compiled(code: str) -> str:
     return "\n".join(dict.fromkeys(_OR_COMPILES.sub("", calls).splitlines()))
 
 
-FUSED = ("Adam", "AdamW", "SGD")
-_FOREACH = ("Adadelta", "Adagrad", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop")
-"""Optimizers of torch.optim with ``fused=True`` on GPUs, and those with ``foreach=True`` only."""
+FUSED = ("Adagrad", "Adam", "AdamW", "SGD")
+FOREACH = ("Adadelta", "Adafactor", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop")
+"""Optimizers of torch.optim with ``fused=True``, and those with ``foreach=True`` only."""
+_OF_LATE = "; on GPUs from PyTorch 2.13 on, before: foreach=True"
+"""Remark on Adagrad, whose fused form ran on the CPU alone before (torch/optim/adagrad.py: CPU and CUDA)."""
 
 
-def optimizer_in_few_launches(name: str) -> str:
-    """Return code for an optimizer of this class; "" is a class that the trace does not name."""
-    if name in FUSED + _FOREACH:
-        option = "fused" if name in FUSED else "foreach"
-        return (
-            f"optimizer = torch.optim.{name}(model.parameters(), **options, {option}=True)  # options: the present ones"
-        )
+def has_fused(name: str, platform: Platform | None = None) -> bool:
+    """Return whether an optimizer of this class has ``fused=True`` on a platform, or on the CPU."""
+    return name in FUSED and (name, platform) != ("Adagrad", "xpu")
+
+
+def optimizer_in_few_launches(name: str, platform: Platform | None = None) -> str:
+    """Return code for an optimizer of this class, on the CPU without a platform; "" is a class that the trace does not name."""
+    if name in FUSED + FOREACH:
+        option = "fused" if has_fused(name, platform) else "foreach"
+        late = _OF_LATE if platform and name == "Adagrad" and option == "fused" else ""
+        return f"optimizer = torch.optim.{name}(model.parameters(), **options, {option}=True)  # options: the present ones{late}"
     if not name:
-        return f"# fused=True where the optimizer has it ({', '.join(FUSED)}), else foreach=True"
+        fused = [known for known in FUSED if has_fused(known, platform)]
+        return f"# fused=True where the optimizer has it ({', '.join(fused)}), else foreach=True"
     return f"# torch.optim has no fused or foreach form of {name}: its own option, else torch._foreach_add_(...) over lists of parameters"
 
 
