@@ -148,6 +148,21 @@ def moving(rng: random.Random, changed: bool) -> Simulation:
     return steps(simulation, main, step)
 
 
+def uploading(copies_ns: int, rng: random.Random, changed: bool) -> Simulation:
+    """Simulate copies from pinned memory before the kernels on their stream, or of the next batch on a stream of their own."""
+    simulation, main, stream = beginning(rng)
+    side = simulation.stream(number=20)
+    kernels = [rng.randint(100_000, 200_000) for _ in range(8)]
+    size = rng.randint(copies_ns // 2, copies_ns) * 20
+
+    def step(_: int) -> None:
+        with main.op("aten::copy_"):
+            main.memcpy("HtoD", size, side if changed else stream, gb_per_s=20.0)
+        products(main, stream, [round(ns * slower) if changed else ns for ns in kernels])
+
+    return steps(simulation, main, step)
+
+
 def loading(rng: random.Random, changed: bool) -> Simulation:
     """Simulate batches loaded in the loop, or by workers that are fast enough."""
     simulation, main, stream = beginning(rng)
@@ -624,6 +639,7 @@ VARIED: Mapping[str, Pair] = {
     "fuse": Pair(fusing, (Change("fuse"),), reached=0.5),
     "tf32": Pair(narrowing, (Change("tf32"),), reached=0.4),
     "graphs": Pair(launching, (Change("graphs"),), reached=0.5),
+    "overlap-copies": Pair(partial(uploading, 600_000), (Change("overlap-copies"),), reached=0.8),
     "overlap": Pair(partial(exposing, 600_000), (Change("overlap"),), reached=0.8),
     "buckets": Pair(sending, (Change("buckets"),), reached=0.5),
     "prefetch": Pair(beside_workers, (Change("prefetch", {"workers": 8}),), reached=0.5),
@@ -631,7 +647,7 @@ VARIED: Mapping[str, Pair] = {
 }
 """Changes that reach only a part of their model: fused kernels half of the bandwidth or more, TF32 kernels 40 % of
 their roof or more, graphs with gaps and launches up to twice as long, computation up to 10 % slower next to
-communication, links half as fast for the sum of messages, a main thread up to 25 % slower next to workers, and other kernels for a bigger batch, up to twice as
+communication or copies, links half as fast for the sum of messages, a main thread up to 25 % slower next to workers, and other kernels for a bigger batch, up to twice as
 long."""
 
 PAIRS: Mapping[str, Pair] = {
@@ -662,6 +678,8 @@ PAIRS: Mapping[str, Pair] = {
     "warm": Pair(once, (Change("warm"),)),
     "warm, from a cold start": Pair(starting, (Change("warm"),)),
     "recompilation": Pair(recompiling, (Change("warm", {"only": "compilation"}),)),
+    "overlap-copies": Pair(partial(uploading, 600_000), (Change("overlap-copies"),)),
+    "overlap-copies, copies limit": Pair(partial(uploading, 4_000_000), (Change("overlap-copies"),)),
     "overlap": Pair(partial(exposing, 600_000), (Change("overlap"),)),
     "overlap, links limit": Pair(partial(exposing, 3_000_000), (Change("overlap"),)),
     "buckets": Pair(sending, (Change("buckets"),)),

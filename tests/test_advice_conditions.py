@@ -323,11 +323,17 @@ def test_communication_in_a_job_may_be_waiting_for_peers(
         assert f"({duration(waits_ms * 1e6)}) may be waiting for other ranks" in why["overlap"]
 
 
-@pytest.mark.parametrize(("waits", "says"), [(0, False), (1, False), (3, True)])
-def test_calls_that_wait_stand_in_a_graphs_way(waits: int, says: bool) -> None:
-    """Check that one wait a step may stand at its end, outside of the graph."""
-    calls = [call("cudaStreamSynchronize", 6_000 * n + 100 + 200 * i, 1) for n in range(6) for i in range(waits)]
-    assert ("no graph can contain" in advised("cuda-graphs", stepping(), calls).why) == says
+@pytest.mark.parametrize("last_us", [100, 5_900])
+@pytest.mark.parametrize(
+    ("waits", "title"), [(0, ""), (1, ""), (2, " between waits (2 a step)"), (3, " between waits (3 a step)")]
+)
+def test_calls_that_wait_stand_in_a_graphs_way(waits: int, title: str, last_us: int) -> None:
+    """Check that one wait a step may stand at its end, outside of the graph, and that the last step's counts."""
+    times = [last_us, 300, 500][:waits]
+    calls = [call("cudaStreamSynchronize", 6_000 * n + us, 1) for n in range(6) for us in times]
+    item = advised("cuda-graphs", stepping(), calls)
+    assert item.title.endswith(f"replay a CUDA graph{title}")
+    assert ("no graph can contain" in item.why) == bool(title)
 
 
 def stepping(*, collective: bool = False, grown: bool = False, loads: int = 0, sorts: int = 0) -> list[Any]:

@@ -510,7 +510,7 @@ def test_every_change_has_an_option_and_words() -> None:
     verb = main.get_command(click.Context(main), "whatif")
     options = {parameter.name for parameter in verb.params}
     assert {name.replace("-", "_") for name in CHANGES} <= options
-    plain = dict.fromkeys(("no_sync", "pinned", "graphs", "fuse", "tf32", "overlap", "warm"), True)
+    plain = dict.fromkeys(("no_sync", "pinned", "graphs", "fuse", "tf32", "overlap", "overlap_copies", "warm"), True)
     for change in changes_of(**plain, prefetch=2, batch=2, speedup={"cpu": 2}):
         assert "{" not in change.label
 

@@ -83,7 +83,7 @@ def _within_floor(fix: Fix, opportunity: Opportunity, estimates: Estimates, cont
 
     A known estimate may go beyond: fused kernels spare the CPU their launches.
     """
-    if estimates.floors is None or not estimates.now_ns or not opportunity.is_saving or fix.last_resort:
+    if estimates.floors is None or not estimates.now_ns or not opportunity.is_saving or fix.id == "bigger-batch":
         return opportunity
     if set(fix.regimes) <= set(KERNEL_REGIMES):
         floor_ns, how = estimates.floors[0], "a device that takes no time saves, since the CPU is waited for"

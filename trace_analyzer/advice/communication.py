@@ -206,6 +206,7 @@ def copies(context: AdviceContext) -> Opportunity | None:
     return replace(
         opportunity,
         values={"first": "Pin memory, then hide" if pinned else "Hide"},
+        is_replayed=pinned is None,  # the replay hides copies of pinned memory alone
         case=_way_of(copies, "duration_ns"),
         after=("pinned-memory",) if pinned else (),
     )

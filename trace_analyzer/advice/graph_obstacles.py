@@ -9,7 +9,7 @@ from trace_analyzer.advice.opportunity import total, worth_ns
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.frames.intervals import LENGTH_NS
 from trace_analyzer.replay.changes import MANY_WAITS, in_pieces
-from trace_analyzer.units import counted, duration, percent
+from trace_analyzer.units import count, counted, duration, percent
 
 DIFFERS_RATIO = 0.05
 """Least share of differing kernels that is an obstacle: fewer are prefetched copies or occasional work."""
@@ -73,11 +73,18 @@ def has_waits(context: AdviceContext) -> bool:
     return context.wait_count >= MANY_WAITS * context.steps
 
 
+def waits_between(context: AdviceContext) -> str:
+    """Return how many waits a graph stands between, for a title; "" where one graph holds a step."""
+    if not has_waits(context):
+        return ""
+    return f" between waits ({count(context.wait_count / context.steps)}{' a step' if context.steps > 1 else ''})"
+
+
 def _waits(context: AdviceContext) -> list[str]:
     if not has_waits(context):
         return []
     waits = context.wait_count / context.steps
-    return [f"{counted(waits, 'call')}{_per_step(context)} wait for the device, which no graph can contain: remove them first"]  # fmt: skip
+    return [f"{counted(waits, 'call')}{_per_step(context)} wait for the device, which no graph can contain: remove them, or a graph ends at each"]  # fmt: skip
 
 
 def differing_ratio(context: AdviceContext) -> float:

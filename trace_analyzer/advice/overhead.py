@@ -7,7 +7,7 @@ from functools import partial
 import polars as pl
 
 from trace_analyzer import thresholds
-from trace_analyzer.advice.graph_obstacles import appends_to_cache, has_waits, is_in_pieces, obstacles
+from trace_analyzer.advice.graph_obstacles import appends_to_cache, has_waits, is_in_pieces, obstacles, waits_between
 from trace_analyzer.advice.opportunity import (
     ANY_COPY,
     OF_PIPELINE,
@@ -115,6 +115,7 @@ def cuda_graphs(context: AdviceContext) -> Opportunity | None:
     return opportunity and replace(
         opportunity,
         if_more="a CPU that launches less often loads and prepares the next inputs while the device works",
+        values={"between": waits_between(context)},
         case="decoding" if appends_to_cache(context) else "",
         after=("synchronization",) if has_waits(context) else (),
     )

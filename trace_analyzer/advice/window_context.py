@@ -145,13 +145,14 @@ class AdviceContext:
 
     @cached_property
     def wait_count(self) -> int:
-        """Return the number of calls that wait for the device, made between the window's launches on their threads."""
-        launched = self.within.activities.drop_nulls("launch_ns").group_by("launch_thread").agg(
-            pl.col("launch_ns").min().alias("first_ns"), pl.col("launch_ns").max().alias("last_ns")
-        )  # fmt: skip
+        """Return the number of calls that wait for the device, made by its threads in the steps, else between the window's launches."""
+        launches = self.within.activities.drop_nulls("launch_ns").get_column("launch_ns")
+        window = pl.DataFrame({"start_ns": launches.min(), "end_ns": launches.max()}, schema=self.step_spans.schema)
+        spans = (self.step_spans if self.has_steps else window).select(pl.col("start_ns").alias("begin_ns"), "end_ns")
         calls = self.host.calls_of(pl.col("name").str.contains(r"(Stream|Device|Event)Synchronize$"))
-        made = calls.join(launched, left_on="thread_id", right_on="launch_thread", how="inner")
-        return made.filter(pl.col("start_ns").is_between("first_ns", "last_ns")).height
+        made = calls.filter(pl.col("thread_id").is_in(self.launch_threads.implode())).select("start_ns")
+        own = made.sort("start_ns").join_asof(spans.sort("begin_ns"), left_on="start_ns", right_on="begin_ns")
+        return own.filter(pl.col("start_ns") < pl.col("end_ns")).height
 
     @cached_property
     def optimizer(self) -> str:

@@ -102,6 +102,7 @@ class Tools:
         tf32: bool = False,
         bf16: bool = False,
         overlap: bool = False,
+        overlap_copies: bool = False,
         buckets: bool = False,
         batch: float | None = None,
         memory: str | None = None,
@@ -122,6 +123,7 @@ class Tools:
             tf32: run FP32 matmuls and convolutions in TF32, at the roof.
             bf16: run FP32 work in bfloat16, at the roof.
             overlap: overlap all communication with computation, at best.
+            overlap_copies: overlap all copies of pinned memory with computation, at best.
             buckets: send small messages that nothing awaits in between as one.
             batch: multiply the batch by this factor.
             memory: path of a memory snapshot of the same program, which tells whether this batch fits.
@@ -137,7 +139,7 @@ class Tools:
                 raise UsageError(f"{name} and {name}_only exclude each other")
         changes = changes_of(
             no_sync=no_sync, pinned=pinned, prefetch=prefetch, graphs=graphs, fuse=fuse_only or fuse, tf32=tf32, bf16=bf16,
-            overlap=overlap, buckets=buckets, batch=batch, warm=warm_only or warm, speedup=speedup,
+            overlap=overlap, overlap_copies=overlap_copies, buckets=buckets, batch=batch, warm=warm_only or warm, speedup=speedup,
         )  # fmt: skip
         if memory is not None and batch is None:
             raise UsageError("memory says whether a batch fits: name the batch too")

@@ -95,6 +95,7 @@ def _workers(text: Any) -> Any:
 @click.option("--tf32", is_flag=True, help="Run FP32 matmuls and convolutions in TF32, at the roof.")
 @click.option("--bf16", is_flag=True, help="Run FP32 work in bfloat16, at the roof.")
 @click.option("--overlap", is_flag=True, help="Overlap all communication with computation, at best.")
+@click.option("--overlap-copies", is_flag=True, help="Overlap all copies of pinned memory with computation, at best.")
 @click.option("--buckets", is_flag=True, help="Send small messages that nothing awaits in between as one.")
 @click.option("--batch", type=click.FloatRange(min=0, min_open=True), metavar="K", help="Multiply the batch by K.")
 @click.option("--memory", metavar="SNAPSHOT", help="Say by this memory snapshot of the program whether --batch fits.")

@@ -25,6 +25,7 @@ from trace_analyzer.replay.kernel_changes import (
     narrower,
     of_updates,
     overlap,
+    overlap_copies,
     speedup,
     target_label,
 )
@@ -456,6 +457,7 @@ CHANGES: Mapping[str, Kind] = {
     "batch": Kind("batch {times} times as big", batch),
     "speedup": Kind("{target} {factor} times as fast", speedup, host=False),
     "overlap": Kind("communication beside computation, at best", overlap, host=False),
+    "overlap-copies": Kind("copies beside computation, at best", overlap_copies, host=False),
     "buckets": Kind("small messages sent as one", buckets),
     "graphs": Kind("CUDA graphs", graphs),
 }
@@ -464,7 +466,7 @@ CHANGES: Mapping[str, Kind] = {
 
 _SIDES: Mapping[str, str] = {
     "no-sync": "host", "prefetch": "host", "warm": "host", "graphs": "host", "fuse": "device", "tf32": "device", "bf16": "device",
-    "overlap": "device",
+    "overlap": "device", "overlap-copies": "device",
 }  # fmt: skip
 """Changes of one side of a program only, of which the other side's time is a floor; `fuse` also spares launches."""
 

@@ -181,15 +181,33 @@ def overlap(weights: Weights, scene: Scene, options: Mapping[str, float | str]) 
     A step takes at least as long as its communication; not with the option ``reach``, as nobody knows how much of it
     waits for peers.
     """
-    graph, collective = scene.graph, scene.collective
-    if not collective.any():
+    if not scene.collective.any():
         raise NothingToChange("nothing is communicated")
-    runs = np.flatnonzero((graph.kind == EXECUTION) & scene.steady)
-    runs = runs[collective[graph.ref[runs]]]
-    on_stream = np.bincount(graph.recorded.activities.track[graph.ref[runs]], weights=weights.device[runs])
     if "reach" not in options:
-        weights.at_least_ns = max(weights.at_least_ns, on_stream.max(initial=0.0) / max(scene.steady_steps, 1))
-    scale_activities(weights, graph, collective, 0.0)
+        _last_as_long(weights, scene, scene.collective)
+    scale_activities(weights, scene.graph, scene.collective, 0.0)
+
+
+def overlap_copies(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
+    """Let all copies between pinned memory and the device overlap with computation, a best case.
+
+    A step takes at least as long as its copies. Copies of pageable memory block: `pinned` comes first.
+    """
+    kinds = [number for number, name in enumerate(scene.known.labels) if name in ("memcpy HtoD", "memcpy DtoH")]
+    copies = np.isin(scene.known.activity_label, kinds) & ~scene.graph.recorded.activities.pageable
+    if not copies.any():
+        raise NothingToChange("nothing is copied between pinned memory and the device")
+    _last_as_long(weights, scene, copies)
+    scale_activities(weights, scene.graph, copies, 0.0)
+
+
+def _last_as_long(weights: Weights, scene: Scene, chosen: Flags) -> None:
+    """Let a step take at least as long as its chosen activities on the stream with most of them."""
+    graph = scene.graph
+    runs = np.flatnonzero((graph.kind == EXECUTION) & scene.steady)
+    runs = runs[chosen[graph.ref[runs]]]
+    on_stream = np.bincount(graph.recorded.activities.track[graph.ref[runs]], weights=weights.device[runs])
+    weights.at_least_ns = max(weights.at_least_ns, on_stream.max(initial=0.0) / max(scene.steady_steps, 1))
 
 
 SIDES: Mapping[str, str] = {"cpu": "CPU", "gpu": "GPU"}

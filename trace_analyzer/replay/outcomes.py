@@ -25,8 +25,8 @@ TYPICAL_ERROR = 0.01
 MAX_SPREAD = 2.0
 """Largest ratio of an interval's ends: a wider estimate is not useful."""
 INFERRED_RATIO = 0.01
-BEST_CASES = ("fuse", "tf32", "bf16", "overlap", "buckets", "graphs")
-"""Changes that are modelled at their best: kernels at a roof, all communication hidden, links as fast for all messages as for
+BEST_CASES = ("fuse", "tf32", "bf16", "overlap", "overlap-copies", "buckets", "graphs")
+"""Changes that are modelled at their best: kernels at a roof, all communication or all copies hidden, links as fast for all messages as for
 each, a whole step as one graph.
 
 Their interval starts at half of their gain.

@@ -96,7 +96,7 @@ def _calls_removed(report: Analysed, device: int, calls: pl.DataFrame) -> bool:
 
 def barred(report: Analysed, recorded: Recording, change: Change) -> str | None:
     """Return why a change alone cannot be estimated: too little work, unless it is for copies, or unknown launches."""
-    for_copies = change.name == "pinned" or "copies" in str(change.options.get("target"))
+    for_copies = change.name in ("pinned", "overlap-copies") or "copies" in str(change.options.get("target"))
     few = None if for_copies else too_few(report, recorded.device)
     return few or (without_links(recorded) if change.needs_links else None)
 

@@ -39,7 +39,19 @@ LARGEST_FACTOR = 1e9
 """Largest factor of a change, and the inverse of the smallest."""
 MOST_WORKERS = 1024
 """Most workers of a loader: no host has cores for more."""
-_PROGRAM = ("no-sync", "pinned", "prefetch", "warm", "fuse", "tf32", "bf16", "overlap", "buckets", "graphs")
+_PROGRAM = (
+    "no-sync",
+    "pinned",
+    "prefetch",
+    "warm",
+    "fuse",
+    "tf32",
+    "bf16",
+    "overlap",
+    "overlap-copies",
+    "buckets",
+    "graphs",
+)
 _SENSITIVE = ("cpu", "gpu", "matmul", "normalization", "pointwise", "communication", "copies")
 COLD_RATIO = 0.5
 """Largest share of one-time work in the step for other estimates on its launches: a cold start is never captured as
@@ -189,6 +201,7 @@ def changes_of(
     tf32: bool = False,
     bf16: bool = False,
     overlap: bool = False,
+    overlap_copies: bool = False,
     buckets: bool = False,
     batch: float | None = None,
     warm: bool | str = False,
@@ -209,6 +222,7 @@ def changes_of(
         "tf32": tf32,
         "bf16": bf16,
         "overlap": overlap,
+        "overlap-copies": overlap_copies,
         "buckets": buckets,
         "graphs": graphs,
     }
