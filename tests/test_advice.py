@@ -799,10 +799,9 @@ def several(make: Callable[[int, int], object], us: int, period: int = 1_000) ->
     return iterations(*(lambda t, n=n: make(t + (us + 1) * n, us) for n in range(count)), period=period)  # type: ignore[misc]
 
 
-def with_calls(name: str, *, blocks: bool = True) -> list[object]:
-    """Build a call after each launch, that waits for the kernel or returns before it starts."""
-    lasts = 95 if blocks else 2
-    return [[launched(GEMM, 200 * n, 200 * n + 10, 90, n + 1), call(name, 200 * n + 6, lasts)] for n in range(12)]
+def with_calls(name: str) -> list[object]:
+    """Build a call after each launch that lasts until the kernel ends."""
+    return [[launched(GEMM, 200 * n, 200 * n + 10, 110, n + 1), call(name, 200 * n + 6, 115)] for n in range(12)]
 
 
 def uploads(call_ends_after: int, memory: str = "Pageable") -> list[object]:
@@ -850,7 +849,7 @@ def again(node: str, **numbers: int) -> list[object]:
 
 def queued(waits: bool) -> list[object]:
     """Build work that is queued long before it starts."""
-    early = [[launch(n, 1, n), kernel(GEMM, 100 * n, 20, correlation=n)] for n in range(1, 14)]
+    early = [[launch(n, 1, n), kernel(GEMM, 100 * n, 60, correlation=n)] for n in range(1, 14)]
     return [early, kernel(NCCL, 0, 20)] if waits else [early]
 
 
@@ -929,7 +928,7 @@ CASES: dict[str, tuple[list[object], list[object]]] = {
     "set-to-none": (optimizer("aten::zero_", "Optimizer.zero_grad#SGD.zero_grad"), optimizer("aten::zero_", "clear")),
     "garbage-collection": late(python, "<built-in function collect>", "train.py(9): collect"),
     "host-wait": (several(waits, 110), several(waits, 95)),
-    "synchronization": (with_calls("cudaDeviceSynchronize"), with_calls("cudaDeviceSynchronize", blocks=False)),
+    "synchronization": (with_calls("cudaDeviceSynchronize"), with_calls("cudaEventQuery")),
     "data-loading": late(annotation, LOADS, "## reload ##"),
     "allocator": late(call, "cudaMalloc", "cudaFuncGetAttributes"),
     "recompilation": late(python, "torch/_dynamo/convert_frame.py(1): _compile", "torch/_dynamo/eval_frame.py(1): _fn"),
@@ -1010,6 +1009,7 @@ def test_a_fix_is_reported_where_it_helps_and_not_where_it_nearly_does(fix: str)
     assert item.docs == page_of(fix)
     assert 0 <= item.start_ns < item.end_ns <= asks.trace.duration_ns
     assert asks.tables["advice_members"].filter(advice=fix).height, "the timeline outlines what it is about"
+    assert does_not.verdict.status == "ok"
     assert fix not in ids(does_not)
     check_snapshot(item)
     assert not re.search("[{}]|None|nan", item.title + item.why + item.where + item.how_bound), "a word is missing"
