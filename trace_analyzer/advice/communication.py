@@ -230,7 +230,7 @@ def pinned_memory(context: AdviceContext) -> Opportunity | None:
     pageable = pageable.filter(written.is_in([ANY_COPY]) | written.is_null())
     why = "copies from or to pageable memory block the CPU until they are done"
     both = [idle_opportunity(context, idle, causes, why), _beyond_link(context, pageable)]
-    known = [one for one in both if one is not None]
+    known = sorted(filter(None, both), key=lambda one: -one.saves_ns)
     called = ["name", "operator", "dtype", "launch_id"]
     blocking = idle.join(copies, left_on="event_id", right_on="launch_id", coalesce=False).select(
         *called, LENGTH_NS.alias("ns")
