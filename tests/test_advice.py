@@ -194,6 +194,14 @@ def test_tf32_is_switched_on_for_what_runs_in_fp32(kernel: str, switch: str) -> 
     assert advised("tf32", in_a_row(kernel)).code.startswith(switch)
 
 
+def test_convolutions_in_tf32_show_that_it_is_allowed() -> None:
+    """The others have no such kernel, and cuDNN's changes of layout multiply nothing."""
+    ran = "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize64x128x32_execute_kernel_cudnn"
+    both = [in_a_row("ampere_scudnn_128x64_relu_interior_nn_v1"), kernel(ran, 1_600, 100)]
+    assert advised("tf32", both).code.startswith("torch.set_float32_matmul_precision")
+    assert "tf32" not in ids(analysed(in_a_row("void nhwcToFoldedNhwcKernel<float, float, float, true, 2>(int)")))
+
+
 @pytest.mark.parametrize(
     ("operator", "us", "code"),
     [
@@ -382,6 +390,9 @@ def test_a_replayed_decoding_step_wants_bigger_batches_or_fewer_bits() -> None:
 
 def test_odd_sizes_cost_half_where_flop_are_not_known() -> None:
     assert saved(analysed(in_a_row(f"cutlass_80_tensorop_{GEMM}_align1")))["padding"] == 12 * 50_000
+    assert "padding" not in ids(analysed(in_a_row("cutlass_80_simt_sgemm_128x32_8x5_nn_align1"))), (
+        "they never load more"
+    )
 
 
 def optimizer(name: str, span: str = "Optimizer.step#Adam.step", count: int = 60) -> list[object]:
@@ -467,6 +478,13 @@ def test_chains_that_shapes_prove_take_the_place_of_guessed_ones() -> None:
     assert fuse.code == "torch.compile(f)  # fuses the chain into one kernel"
     assert fuse.where == "x.cos().cos(), in forward (models/wave.py:12), 6 times (600 us)"
     assert (fuse.start_ns, fuse.end_ns) == (10_000_000, 10_200_000), "a chain"
+
+
+def test_repeated_calls_are_no_chain_where_some_were_not_recorded() -> None:
+    """Kernels launched before the recording have the name of those with an operator, which repeat one call."""
+    recorded = eager([("mul_", [[1 << 24], []], "c10::Half", 100, ADD)] * 12, at=1_300)
+    assert "fusion" in ids(analysed(in_a_row(ADD)))
+    assert "fusion" not in ids(analysed(in_a_row(ADD), recorded))
 
 
 @pytest.mark.slow
@@ -606,7 +624,7 @@ def test_small_messages_want_bigger_buckets() -> None:
     ("_allgather_base", "Optimizer.step#Muon.step", "register_post_accumulate_grad_hook"),
     ("allreduce", "Optimizer.step#Adam.step", "register_post_accumulate_grad_hook"), ("alltoall", "FSDP::pre_forward", "all_to_all_single(out, x, async_op=True)"),
     ("allreduce", "", "all_reduce(x, async_op=True)"), ("allreduce", "megatron/core/ddp.py(1): f", "--overlap-grad-reduce"),
-    ("allreduce", "DistributedDataParallel.forward", "DistributedDataParallel(model"), ("allreduce", "deepspeed/ops.py(1): f", "overlap_comm"),
+    ("allreduce", "DistributedDataParallel.forward", "options of the program's DistributedDataParallel(...)"), ("allreduce", "deepspeed/ops.py(1): f", "overlap_comm"),
 ])  # fmt: skip
 def test_the_code_of_overlap_is_for_the_collectives_of_the_program(name: str, trains: str, code: str) -> None:
     adam = [op(trains, 2_990, 2), op("Optimizer.step#Adam.step", 3_000, 2)] if trains else op("aten::mm", 3_000, 2)
@@ -684,7 +702,7 @@ VALUES = {
     "chains": "torch.compile(f)", "sizes": "rows 13 → 16", "profile": "ncu softmax_kernel", "first": "Hide",
     "also": "  # 2 other kernels have such a name", "or_fewer_bits": ", or fewer bits",
     "optimizer": "optimizer = torch.optim.SGD(model.parameters(), **options, fused=True)",
-    "between": "", "reached": ": kernels reach 80 % of the roof",
+    "between": "", "reached": ": kernels reach 80 % of the roof", "arguments": ", scale=1.0", "about": "",
 }  # fmt: skip
 
 

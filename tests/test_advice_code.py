@@ -27,6 +27,7 @@ from test_advice import (
     iterations,
     matmuls,
     memory_bound,
+    messages,
     moved,
     optimizer,
     saved,
@@ -53,7 +54,7 @@ pytestmark = pytest.mark.slow
 COMPILED = r"Torch-Compiled Region|CompiledFxGraph|torchinductor_|triton_(poi|red|per)_fused"
 CHUNKED = r"transformers/pipelines/(zero_shot_object_detection|zero_shot_classification|token_classification)\.py"
 LIBRARIES = {
-    r"model = DistributedDataParallel|with model\.no_sync": r"DistributedDataParallel|ddp\.reducer",
+    r"model\.register_comm_hook|with model\.no_sync": r"DistributedDataParallel|ddp\.reducer",
     "fully_shard|block.set_modules": "FSDP|fsdp", 'config\\["zero': "deepspeed", "# --(overlap|ddp)-": "megatron",
 }  # fmt: skip
 """Statements of code -> what a trace names that such code is for."""
@@ -106,7 +107,20 @@ def test_code_contradicts_no_trace_that_asks_for_it(fix: str, dressed: str) -> N
 def codes() -> Iterator[str]:
     """Yield all code of the catalogue, for each platform and case, and code that rules make."""
     values = dict.fromkeys(
-        ("products", "dtype", "scaled", "profile", "also", "first", "or_fewer_bits", "reached", "sizes"), ""
+        (
+            "products",
+            "dtype",
+            "scaled",
+            "profile",
+            "also",
+            "first",
+            "or_fewer_bits",
+            "reached",
+            "sizes",
+            "arguments",
+            "about",
+        ),
+        "",
     )
     values |= {"workers": "4", "torch_dtype": "bfloat16", "chains": "pass", "factory": "arange", "optimizer": "pass"}
     for fix in fixes().values():
@@ -215,6 +229,14 @@ def freeing(us: int) -> list[object]:
 LATE = iterations(lambda t: op("aten::mm", t, 850))
 SCRIPT = op("fallback_function", 0, 1)
 ATTENTION = eager(attention(6))
+
+
+def between(name: str) -> list[object]:
+    """Build attention whose scores this operator, not the scaling, passes on to softmax; "" for none."""
+    calls = [call if call[0] != "div" else (name, *call[1:]) for call in attention(6)]
+    return eager([call for call in calls if call[0]])
+
+
 HALVES = [in_a_row("ampere_bf16_s16816gemm_bf16_128x64"), [op("aten::mm", 20 * n, 10) for n in range(12)]]
 
 
@@ -269,6 +291,14 @@ HALVES = [in_a_row("ampere_bf16_s16816gemm_bf16_128x64"), [op("aten::mm", 20 * n
         # Attention of a module fuses when nobody wants its weights.
         ("attention-kernel", [python("nn.Module: MultiheadAttention_0", 0, 900), ATTENTION], "need_weights=False", "nothing"),
         ("attention-kernel", [python("nn.Module: SelfAttention_0", 0, 900), ATTENTION], "F.scaled_dot_product_attention", "need_weights"),
+        # What is between product and softmax names the arguments; a mask that nobody adds would change the results.
+        ("attention-kernel", ATTENTION, "F.scaled_dot_product_attention(q, k, v)", "is_causal"),
+        ("attention-kernel", between("masked_fill_"), "(q, k, v, attn_mask=mask, scale=1.0)  # or is_causal", "baddbmm"),
+        ("attention-kernel", between("mul"), "(q, k, v)", "mask"),
+        ("attention-kernel", between(""), "(q, k, v, scale=1.0)", "mask"),
+        # DDP that runs is set, not added.
+        ("overlap", [messages(20_000_000), kernel(GEMM, 1_300, 300), op("DistributedDataParallel.forward", 2_990, 2), op("Optimizer.step#Adam.step", 3_000, 2)],
+         "gradient_as_bucket_view=True", "model = "),
         # Weights are quantized only after training; engines name their steps where no frame or kernel of theirs was recorded.
         ("low-precision", [HALVES], "quantize_(model", "--quantization"),
         ("low-precision", [HALVES, kernel("sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n_tilesize128x128x128", 1_600, 100)], "filter of layers", "quantize_("),

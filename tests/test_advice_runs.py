@@ -34,6 +34,7 @@ def on_the_cpu(code: str) -> str:
 def program(code: str) -> dict[str, Any]:
     """Return the names of a training step on the CPU; each call makes it anew."""
     import torch
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
     from torch.distributed.fsdp import fully_shard
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.parallel import DistributedDataParallel
@@ -63,7 +64,7 @@ def program(code: str) -> dict[str, Any]:
         "event": mock.create_autospec(torch.Event, instance=True), "prof": mock.create_autospec(torch.profiler.profile, instance=True),
         "other_device": "cpu", "path": io.BytesIO(), "pool": concurrent.futures.ThreadPoolExecutor(1), "prepare": abs, "transforms": abs, "part_of_the_step": gc.get_count,
         "loss_fn": torch.nn.functional.mse_loss, "attention": torch.nn.MultiheadAttention(8, 2), "sdpa_kernel": sdpa_kernel, "SDPBackend": SDPBackend, "checkpoint": checkpoint,
-        "create_selective_checkpoint_contexts": create_selective_checkpoint_contexts, "DistributedDataParallel": DistributedDataParallel,
+        "create_selective_checkpoint_contexts": create_selective_checkpoint_contexts, "DistributedDataParallel": DistributedDataParallel, "default_hooks": default_hooks,
         "DataLoader": lambda _, **options: [*DataLoader([rows] * 8, **options)],
         "p": rows.clone().requires_grad_(), "reduce_gradient": abs, "work": mock.create_autospec(torch.distributed.Work, instance=True),
         "batches": iter([x]), "config": {"zero_optimization": {}}, "small": [SimpleNamespace(grad=rows)],
@@ -84,7 +85,7 @@ def program(code: str) -> dict[str, Any]:
         names["batches"] = [(x, x)]
     if code.startswith("grads = "):
         names["loss"].backward()
-    if code.startswith("with model.no_sync()"):
+    if re.search(r"^(with )?model\.(no_sync|register_comm_hook)", code, re.MULTILINE):
         names["model"] = DistributedDataParallel(model)
     if "need_weights" in code:
         names |= dict.fromkeys("qkv", torch.randn(4, 2, 8))

@@ -442,6 +442,9 @@ def test_a_number_that_only_c_reads_is_unknown_and_its_event_is_read(value: str)
     trace = load(whole.replace(b'"correlation": 3', b'"correlation": ' + value.encode()))
     assert trace.device_events.get_column("correlation").to_list() == [None, 1, 2, None, 4, 5, 6, 7]
     assert notes(trace) == {"not-json": 1}
+    assert [note.message for note in trace.notes] == [
+        "events hold nan or inf as C prints them, which are unknown values"
+    ]
     trace = load(whole.replace(b'"ts": 30', b'"ts": ' + value.encode()))
     assert (trace.device_events.height, notes(trace)) == (7, {"not-json": 1, "no-time": 1})
 
@@ -463,6 +466,7 @@ def test_backslashes_without_an_escape_stand_for_themselves(written: str, name: 
         trace = load(trace_bytes(order).replace(b"NAME", written.encode()))
         assert trace.host_events.get_column("name").to_list() == [name]
         assert (trace.device_events.height, notes(trace)) == (8, {"not-json": 1})
+        assert [note.message for note in trace.notes] == ["events hold backslashes without an escape"]
 
 
 def test_the_bytes_that_are_not_read_are_those_from_the_broken_event_to_the_next() -> None:

@@ -22,6 +22,7 @@ from trace_analyzer.advice.opportunity import (
 )
 from trace_analyzer.advice.overhead import LAUNCHING, idle_before, replayed_ratio
 from trace_analyzer.advice.window_context import COMPILED, AdviceContext
+from trace_analyzer.analyses.fusion import MASKS
 from trace_analyzer.catalog.event_names import LAYOUT_ASKED, OPTIMIZER_STEP, ZERO_GRAD, optimizer_step
 from trace_analyzer.catalog.fixes import has_fused
 from trace_analyzer.frames.intervals import LENGTH_NS, union
@@ -42,7 +43,24 @@ def attention_kernel(context: AdviceContext) -> Opportunity | None:
         f"{in_a_step(context, runs.height, *_doing(context, 'attention', 'move'))} {moved} of scores through memory",
         bounds=("compute", "memory", "latency", "other"),
     )
-    return opportunity and replace(opportunity, case="MultiheadAttention" if is_module.any() else "")
+    case = "MultiheadAttention" if is_module.any() else ""
+    return opportunity and replace(opportunity, case=case, values=_arguments(runs))
+
+
+def _arguments(runs: pl.DataFrame) -> dict[str, str]:
+    """Return the arguments of a fused kernel for the attention that most is saved in, by what is between product and softmax."""
+    sums = (
+        runs.group_by("operators").agg(pl.col("saves_ns").sum()).sort("saves_ns", "operators", descending=[True, False])
+    )
+    before = sums.get_column("operators").item(0).partition("softmax")[0].strip(">_").split(">")
+    arguments = about = ""
+    if before[0] == "baddbmm":
+        about = "  # with attn_mask and scale as baddbmm has them"
+    else:
+        if not MASKS.isdisjoint(before):
+            arguments, about = ", attn_mask=mask", "  # or is_causal=True, where that is the mask"
+        arguments += "" if {"mul", "div"} & set(before) else ", scale=1.0"
+    return {"arguments": arguments, "about": about}
 
 
 def fusion(context: AdviceContext) -> Opportunity | None:
@@ -112,9 +130,15 @@ def fuse_replayed(context: AdviceContext) -> Opportunity | None:
 
 
 def _followers(context: AdviceContext, others: pl.DataFrame) -> pl.DataFrame:
-    """Return the memory-bound kernels after the first of each run, except calls that equal the one before."""
+    """Return the memory-bound kernels after the first of each run, except calls that equal the one before.
+
+    A kernel without a recorded operator is taken for another call of those with its name: missing data makes no chain.
+    """
     kinds = pl.col("group").is_in(["pointwise", "normalization"]) & (pl.col("bound") == "memory")
-    again = pl.all_horizontal(pl.col(c) == pl.col(c).shift(1).over("stream") for c in ("operator", "moved_bytes"))
+    same = {c: pl.col(c) == pl.col(c).shift(1).over("stream") for c in ("operator", "moved_bytes", "name")}
+    called = context.within.activities.filter(pl.col("operator").is_not_null()).get_column("name").unique()
+    unknown = same["operator"].is_null() & same["name"] & pl.col("name").is_in(called.implode())
+    again = (same["operator"] & same["moved_bytes"]) | unknown
     follows = pl.col("fusible") & pl.col("fusible").shift(1).over("stream")
     return _fusible(context, others, kinds).filter(follows, ~again.fill_null(False))
 

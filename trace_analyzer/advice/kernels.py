@@ -232,16 +232,20 @@ def out_of_fp32(context: AdviceContext, *, tf32: bool) -> Opportunity | None:
         torch_dtype=_TORCH_DTYPES[dtype],
         scaled=_SCALED if dtype == "fp16" else "",
     )
+    # Where one convolution runs in TF32, the program allows it: cuDNN has no such kernel for the others.
+    convolutions = context.within.activities.filter(pl.col("bucket") == "convolution")
     convolves = tf32 and context.platform == "cuda" and "convolution" in slow.get_column("bucket")
+    convolves = convolves and not in_tf32(convolutions).any()
     return replace(opportunity, case="convolutions") if opportunity and convolves else opportunity
 
 
 def padding(context: AdviceContext) -> Opportunity | None:
     """Propose padding sizes that prevent tensor cores, or aligned vector loads."""
     unknown = context.within.activities.filter(pl.col("group") == "matmul", pl.col("flop").is_null())
-    narrow = where_called(unknown, pl.col("name").str.contains(r"(?i)_align[12](\D|$)")).with_columns(
-        (pl.col("duration_ns") / 2).alias("saves_ns")
-    )
+    # Only loads for tensor cores need aligned rows: CUTLASS calls every kernel without them (simt) align1.
+    name = pl.col("name")
+    unaligned = name.str.contains(r"(?i)_align[12](\D|$)") & ~name.str.contains("(?i)simt")
+    narrow = where_called(unknown, unaligned).with_columns((pl.col("duration_ns") / 2).alias("saves_ns"))
     known = _missed(context, "unaligned", "vector-units")
     written_out = union(context.within.fusions.filter(pl.col("kind") == "attention"), ["device"])
     rows = outside(

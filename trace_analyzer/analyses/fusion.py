@@ -360,7 +360,7 @@ _ATTENTION_CALLS = 12
 """Most calls between the two matmuls of one attention: scale, mask, softmax, dropout, casts, layout of the values."""
 _BESIDE = [f"aten::{name}" for name in ("arange", "copy_", "fill_", "tril", "triu")]
 """Operators that make a mask, or copy scores or values; a fused kernel needs none of them."""
-_MASKS = ["add", "baddbmm", "masked_fill", "where"]
+MASKS = frozenset(("add", "baddbmm", "masked_fill", "where"))
 """Operators that may mask scores, between the matmuls or in the first one."""
 
 
@@ -400,7 +400,7 @@ def unfused_attention(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFram
             moved_bytes.alias("moved_bytes"),
             (moved_bytes - fused_bytes).clip(lower_bound=0).alias("saved_bytes"),
             fused_bytes.alias("fused_bytes"),
-            (pl.col("operator").is_in(_MASKS)).any().alias("masked"),
+            (pl.col("operator").is_in(list(MASKS))).any().alias("masked"),
             pl.concat_list(pl.col("operator_id").first(), pl.col("operator_id").last()).alias("products"),
             pl.col("call").filter("inner"),
         )

@@ -7,7 +7,7 @@ reader alone. So does the text between a place where no event can be read and th
 import json
 import os
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -103,11 +103,11 @@ class Scanned(NamedTuple):
     parts: list[classify.Classified]
     event_count: int
     rest: bytes
+    mended: Counter[str]
     cut_bytes: int = 0
     replaced: int = 0
     odd: int = 0
     too_deep: int = 0
-    mended: int = 0
     faults: tuple[Fault, ...] = ()
 
 
@@ -123,7 +123,7 @@ class _Part:
     end: int
     odd: int
     too_deep: int
-    mended: int
+    mended: Counter[str]
     faults: list[Fault]
 
 
@@ -136,7 +136,8 @@ def scanned(head: bytes, blocks: Iterator[bytes]) -> Scanned | None:
     parts: list[classify.Classified] = []
     raw: list[pl.DataFrame] = []
     left: list[bytes] = []
-    count = replaced = size = odd = too_deep = mended = 0
+    count = replaced = size = odd = too_deep = 0
+    mended: Counter[str] = Counter()
     faults: list[Fault] = []
     ending = _scanner.MORE
     for text, end, future in _ahead(texts):
@@ -163,7 +164,7 @@ def scanned(head: bytes, blocks: Iterator[bytes]) -> Scanned | None:
     if raw:
         parts.append(classify.sorted_events(pl.concat(raw, how="diagonal")))
     rest = b"".join((head[: opening.end()], *left))
-    return Scanned(parts, count, rest, size, replaced, odd, too_deep, mended, tuple(faults))
+    return Scanned(parts, count, rest, mended, size, replaced, odd, too_deep, tuple(faults))
 
 
 def _texts(blocks: Iterator[bytes], separator: bytes | None) -> Iterator[tuple[bytes, int]]:
@@ -254,7 +255,8 @@ def _new_scanner() -> "Scanner":
 def _part(text: bytes, size: int, scanner: "Scanner") -> _Part:
     frames: list[classify.Classified | pl.DataFrame] = []
     faults: list[Fault] = []
-    count, at, ending, odd, too_deep, mended, signs = 0, 0, _scanner.FULL, 0, 0, 0, ""
+    count, at, ending, odd, too_deep, signs = 0, 0, _scanner.FULL, 0, 0, ""
+    mended: Counter[str] = Counter()
     while ending == _scanner.FULL:
         ending, at, events = scanner.read(text, at, size)
         frames += _frames(text, scanner, count)
@@ -271,7 +273,7 @@ def _part(text: bytes, size: int, scanner: "Scanner") -> _Part:
             count += len(entries)
             deep = sum(entry is TOO_DEEP for entry in entries)
             too_deep += deep
-            mended += sum(type(entry) is Mended for entry in entries)
+            mended.update(entry.held for entry in entries if type(entry) is Mended)
             odd += sum(not isinstance(entry, dict) for entry in entries) - deep
             ending = _scanner.FULL
     known = [events for events in frames if isinstance(events, classify.Classified)]

@@ -13,6 +13,7 @@ import shutil
 import sqlite3
 import tempfile
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -245,7 +246,7 @@ def _read(content: source.Content) -> TraceDocument:
         rest = head if len(head) < _HEAD else b"".join(_with_phases(content))
         if not rest or rest.isspace():
             raise InputError(f"{name}: " + (content.notes[0].message if content.notes else "is empty"))
-        quick = fast.Scanned([], 0, rest)
+        quick = fast.Scanned([], 0, rest, Counter())
     text = quick.rest.decode("utf-8-sig", "replace")
     notes: list[Note] = []
     if replaced := text.count("\ufffd") - quick.rest.count(b"\xef\xbf\xbd") + quick.replaced:
@@ -282,11 +283,8 @@ def _read(content: source.Content) -> TraceDocument:
         )
     if odd:
         notes.append(Note("not-an-event", "warning", "entries of traceEvents are no objects: skipped", odd))
-    if mended := sum(type(event) is Mended for event in walk.events) + quick.mended:
-        message = (
-            "events hold nan or inf as C prints them, or backslashes without an escape: the former are unknown values"
-        )
-        notes.append(Note("not-json", "warning", message, mended))
+    mended = quick.mended + Counter(event.held for event in walk.events if type(event) is Mended)
+    notes += (Note("not-json", "warning", f"events hold {held}", number) for held, number in sorted(mended.items()))
     if too_deep:
         notes.append(Note("too-deep", "warning", "events nest too deeply to be read: skipped", too_deep))
     if not _has_work(events):

@@ -169,8 +169,14 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 _SEPARATOR = re.compile(r"[ \t\r\n,]*")
 
 
+_UNKNOWN_VALUES = "nan or inf as C prints them, which are unknown values"
+_NO_ESCAPES = "backslashes without an escape"
+
+
 class Mended(dict[str, Any]):
-    """An event with a value that was no JSON."""
+    """An event with values that were no JSON; ``held`` says which."""
+
+    held = ""
 
 
 TOO_DEEP = object()
@@ -266,16 +272,24 @@ def decoded(text: str) -> Any:
             return strict_decoder().decode(text)
         except ValueError:
             value = strict_decoder().decode(_MENDED.sub(_mended, text))
-            return Mended(value) if isinstance(value, dict) else value
+            if isinstance(value, dict):
+                value = Mended(value)
+                value.held = ", and ".join(sorted({_wrong(match) for match in _MENDED.finditer(text)} - {""}))
+            return value
     except RecursionError:
         return TOO_DEEP
 
 
-def _mended(match: re.Match[str]) -> str:
+def _wrong(match: re.Match[str]) -> str:
     if match[2]:
-        return match[2] if match[2] in _WORDS else "null"
-    is_valid = "\\" not in _ESCAPE.sub("", match[1])
-    return match[1] if is_valid else _BACKSLASH.sub(lambda sign: sign[0] if sign[1] else r"\\", match[1])
+        return "" if match[2] in _WORDS else _UNKNOWN_VALUES
+    return _NO_ESCAPES if "\\" in _ESCAPE.sub("", match[1]) else ""
+
+
+def _mended(match: re.Match[str]) -> str:
+    if not _wrong(match):
+        return match[0]
+    return "null" if match[2] else _BACKSLASH.sub(lambda sign: sign[0] if sign[1] else r"\\", match[1])
 
 
 def _members(text: str, at: int, walk: Walk) -> int | None:

@@ -35,7 +35,7 @@ _RECORD_INSTEAD: Mapping[str, Sequence[str]] = {
     ),
     "insufficient": (_MORE_STEPS, "Export the file as the profiler writes it, without removing events."),
 }
-_OWN_KERNELS = "Profile kernels that no operator launches (Triton, CUDA) with ncu (AMD: rocprof-compute)."
+_OWN_KERNELS = "Profile kernels that no operator launches (Triton, {language}) with {tool}."
 # By status, and accelerator or largest unknown part (shapes: other kernels, although those were recorded).
 _RECORD_ELSEWHERE: Mapping[tuple[str, str | None], Sequence[str]] = {
     ("no-gpu-activity", "mps"): (
@@ -54,10 +54,16 @@ _RECORD_ELSEWHERE: Mapping[tuple[str, str | None], Sequence[str]] = {
     ),
 }
 _PROFILERS: Mapping[str | None, Mapping[str, str]] = {
-    "hip": {"activity": "CUDA", "profiler": "roctracer", "users": "rocprof"},
-    "xpu": {"activity": "XPU", "profiler": "PTI", "users": "unitrace, VTune"},
+    "hip": {
+        "activity": "CUDA",
+        "profiler": "roctracer",
+        "users": "rocprof",
+        "tool": "rocprof-compute",
+        "language": "HIP",
+    },
+    "xpu": {"activity": "XPU", "profiler": "PTI", "users": "unitrace, VTune", "tool": "unitrace", "language": "SYCL"},
 }
-_CUPTI = {"activity": "CUDA", "profiler": "CUPTI", "users": "Nsight, DCGM profiling"}
+_CUPTI = {"activity": "CUDA", "profiler": "CUPTI", "users": "Nsight, DCGM profiling", "tool": "ncu", "language": "CUDA"}
 _INSTEAD_OF_CHECK: Mapping[str, str] = {
     **dict.fromkeys(
         ("skewed_idle", "late_starts"),

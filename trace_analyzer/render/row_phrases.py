@@ -161,7 +161,8 @@ def _communication(row: Row) -> str:
     rate = "" if row["bus_byte_per_s"] is None else f"; bus bandwidth {units.bandwidth(row['bus_byte_per_s'])}"
     if rate and row["link"] is not None and row["link_ratio"] is not None:
         best = units.bandwidth(row["best_bus_byte_per_s"])
-        rate += f", at most {best} ({units.percent(row['link_ratio'])} of {LINKS[row['link']]}'s peak)"
+        most = "" if best in rate else f", at most {best}"  # one collective, or all alike
+        rate += f"{most} ({units.percent(row['link_ratio'])} of {LINKS[row['link']]}'s peak)"
     return f"{units.counted(row['kernel_count'], 'kernel')}: {exposed}{rate}"
 
 
