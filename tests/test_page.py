@@ -203,7 +203,7 @@ def test_broken_checks_come_first_and_say_what_they_withhold() -> None:
 
 def test_the_verdict_without_the_cost_of_recording_stands_beside_the_doubts() -> None:
     report, parts = gpu_report(), {"compute": 60, "python": 40}
-    removed = ("measured", {}, None, 500, 500, 100, None, parts, "compute-bound", None, False, "measured 1 ms")
+    removed = ("measured", {}, None, 500, 500, 500, 100, None, parts, "compute-bound", None, False, "measured 1 ms")
     unbiased = replace(report, verdict=replace(report.verdict, debiased=Debiased(*removed)))
     assert [(share.key, share.ratio) for share in view(unbiased).debiased] == [("compute", 0.6), ("python", 0.4)]
     assert "Without the cost of recording: Compute 60 %, Python 40 %" in html.html(unbiased)

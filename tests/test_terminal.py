@@ -98,7 +98,7 @@ def test_the_step_without_the_profiler_is_said_where_it_is_a_tenth_shorter(remov
     unbiased = Debiased("estimated", {}, 9, least, taken, most, 1_200_000 - taken, None, {}, None, None, True, "")
     report = gpu_report()
     report = replace(report, verdict=replace(report.verdict, debiased=unbiased))
-    assert phrasing.step_without_recording(report.verdict) == text
+    assert row_phrases.step_without_recording(report.verdict) == text
     assert ("Without the profiler a step" in summary(report)) == bool(text)
 
 

@@ -35,11 +35,12 @@ from trace_analyzer.advice.opportunity import (
 )
 from trace_analyzer.advice.window_context import BY_INDUCTOR, COMPILED, AdviceContext
 from trace_analyzer.analyses.communication import with_exposed
+from trace_analyzer.analyses.tensor_cores import mostly_narrow
 from trace_analyzer.catalog.devices import interconnects_of
 from trace_analyzer.catalog.event_names import DDP, FROM_HOST, TO_HOST, TO_PEER, WITHIN_DEVICE, copy_direction
 from trace_analyzer.frames.intervals import END_NS, LENGTH_NS
 from trace_analyzer.frames.lookups import lookup
-from trace_analyzer.replay.kernel_changes import BUCKET_BYTES, BUCKETED, mostly_narrow
+from trace_analyzer.replay.kernel_changes import BUCKET_BYTES, BUCKETED
 from trace_analyzer.report.summaries import judged_parts
 from trace_analyzer.units import NS_PER_S, bandwidth, percent, size
 

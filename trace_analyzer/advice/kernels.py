@@ -24,11 +24,10 @@ from trace_analyzer.advice.opportunity import (
 )
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analyses.kernel_bounds import FACTORS
-from trace_analyzer.analyses.tensor_cores import in_tf32
+from trace_analyzer.analyses.tensor_cores import halved_in_16_bits, in_tf32
 from trace_analyzer.catalog.event_names import OPTIMIZER_STEP
 from trace_analyzer.frames.intervals import union
 from trace_analyzer.frames.lookups import as_strings, factorize, lookup, map_unique
-from trace_analyzer.replay.kernel_changes import halved_in_16_bits
 from trace_analyzer.units import count, counted, percent
 
 

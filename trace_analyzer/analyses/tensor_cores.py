@@ -13,7 +13,7 @@ from trace_analyzer.analyses.host import input_dims
 from trace_analyzer.analyses.roofline import known_sum, with_limits
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.devices import Device
-from trace_analyzer.catalog.kernels import says_tf32
+from trace_analyzer.catalog.kernels import operand_type, says_tf32
 from trace_analyzer.frames.lookups import as_strings, map_unique
 from trace_analyzer.schema import Table, columns
 
@@ -43,6 +43,40 @@ _ALIGNMENT = r"_align[ab]?(\d+)"
 _FP32_NAMES = r"(?i)sgemm|scudnn|f32f32_f32f32_f32"
 """Kernels that multiply in FP32 according to their name, used where shapes are unknown."""
 _KEYS = ["device", "reason", "name", "operator", "dtype", "target_dtype", "input_dims"]
+
+_IN_FP32 = (
+    r"^aten::(_(log_)?softmax(_backward_data)?|native_(layer|group)_norm(_backward)?|sum|prod|cumsum|cumprod|norm|linalg_vector_norm"
+    r"|pow|exp|expm1|log|log10|log1p|log2|reciprocal|rsqrt|softplus|softplus_backward)_?$"
+)
+"""Operators that autocast runs in FP32 on CUDA devices, and their gradients (docs: "CUDA Ops that can autocast to float32")."""
+
+
+def halved_in_16_bits(*, trains: bool) -> pl.Expr:
+    """Return which FP32 kernels move half the bytes in 16 bits: pointwise and normalization kernels that memory limits.
+
+    Losses and, in training, what autocast runs in FP32 stay; so do lookups, gathers and scatters, because they have the type
+    of their tables.
+    """
+    stays = pl.col("operator").str.contains(_IN_FP32).fill_null(False) if trains else pl.lit(value=False)
+    passes = pl.col("group").is_in(["pointwise", "normalization"]) & ~pl.col("bucket").is_in(["optimizer", "loss"])
+    return (pl.col("bound") == "memory") & passes & ~stays
+
+
+def mostly_narrow(kernels: pl.DataFrame) -> bool:
+    """Return whether at most 16 bits take most of the matmul time with a type: the rest is then in FP32 on purpose.
+
+    Where no shapes were recorded, the names of kernels show their types.
+    """
+    matmuls = kernels.filter(pl.col("group") == "matmul")
+    named = map_unique(matmuls.select("name"), operand_type()).to_series()
+    known = matmuls.select(
+        pl.coalesce(pl.col("dtype").cast(pl.String), named).alias("type"), "duration_ns"
+    ).drop_nulls()
+    narrow = known.filter(pl.col("type").is_in(_NARROW)).get_column("duration_ns").sum()
+    return bool(2 * narrow > known.get_column("duration_ns").sum())
+
+
+_NARROW = ("bf16", "fp16", "fp8", "int8", "c10::BFloat16", "c10::Half")
 
 
 def misses(rated: pl.DataFrame, device_models: Mapping[int, Device | None]) -> pl.DataFrame:

@@ -409,20 +409,6 @@ def debiased_phrase(verdict: Verdict) -> str:
     )
 
 
-def step_without_recording(verdict: Verdict) -> str:
-    """Write how long a step takes without the profiler, by estimate, where that is much less; else ""."""
-    unbiased, window = verdict.debiased, verdict.window
-    if unbiased is None or unbiased.is_measured or window is None or verdict.regime is None:
-        return ""
-    recorded = unbiased.window_ns + unbiased.removed_ns
-    if unbiased.removed_ns < thresholds.RECORDING_SHOWN_RATIO * recorded:
-        return ""
-    removed = (unbiased.removed_ns, unbiased.most_removed_ns, unbiased.least_removed_ns)
-    without, least, most = (units.duration((recorded - ns) / window.step_count) for ns in removed)
-    what = "a step" if window.steps else "the window"
-    return f"Without the profiler {what} takes about {without} ({least} to {most}) instead of {units.duration(recorded / window.step_count)}."
-
-
 def reasons(texts: Sequence[str]) -> str:
     """Join several reasons to one sentence."""
     return "; ".join(text.rstrip(".") for text in texts)

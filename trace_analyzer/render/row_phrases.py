@@ -48,6 +48,15 @@ def host_levers_sentence(verdict: Verdict) -> str:
     return " ".join([*sentences, *_named_by_time(verdict)])
 
 
+def step_without_recording(verdict: Verdict) -> str:
+    """Write how long a step takes without the profiler, by estimate, where that is much less; else ""."""
+    if (times := summaries.step_without_recording(verdict)) is None:
+        return ""
+    now, without, least, most = map(units.duration, times)
+    what = "a step" if verdict.window is not None and verdict.window.steps else "the window"
+    return f"Without the profiler {what} takes about {without} ({least} to {most}) instead of {now}."
+
+
 def _named_by_time(verdict: Verdict) -> Iterator[str]:
     """Yield why the kind of the host's work that saves most is not the cause, if so: the device idles for it less."""
     ratio = summaries.cause_ratio(verdict) if verdict.regime == "overhead-bound" and verdict.cause else 0.0

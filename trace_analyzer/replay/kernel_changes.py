@@ -6,9 +6,9 @@ from math import inf
 import numpy as np
 import polars as pl
 
-from trace_analyzer.analyses.tensor_cores import in_tf32
+from trace_analyzer.analyses.tensor_cores import halved_in_16_bits, in_tf32, mostly_narrow
 from trace_analyzer.catalog.event_names import NAMED, OPTIMIZER_STEP, ZERO_GRAD, step_marks
-from trace_analyzer.catalog.kernels import bucket_key, is_group_named, is_line, line_label, operand_type
+from trace_analyzer.catalog.kernels import bucket_key, is_group_named, is_line, line_label
 from trace_analyzer.errors import did_you_mean
 from trace_analyzer.frames.arrays import column
 from trace_analyzer.frames.lookups import as_strings, factorize, lookup, map_unique
@@ -379,40 +379,6 @@ def _reached(scene: Scene, targets: list[str]) -> float:
 
 _LEAST_REACHED = 0.1
 """Least share of a roof: kernels below it are limited by something that a narrower type does not change."""
-
-_IN_FP32 = (
-    r"^aten::(_(log_)?softmax(_backward_data)?|native_(layer|group)_norm(_backward)?|sum|prod|cumsum|cumprod|norm|linalg_vector_norm"
-    r"|pow|exp|expm1|log|log10|log1p|log2|reciprocal|rsqrt|softplus|softplus_backward)_?$"
-)
-"""Operators that autocast runs in FP32 on CUDA devices, and their gradients (docs: "CUDA Ops that can autocast to float32")."""
-
-
-def halved_in_16_bits(*, trains: bool) -> pl.Expr:
-    """Return which FP32 kernels move half the bytes in 16 bits: pointwise and normalization kernels that memory limits.
-
-    Losses and, in training, what autocast runs in FP32 stay; so do lookups, gathers and scatters, because they have the type
-    of their tables.
-    """
-    stays = pl.col("operator").str.contains(_IN_FP32).fill_null(False) if trains else pl.lit(value=False)
-    passes = pl.col("group").is_in(["pointwise", "normalization"]) & ~pl.col("bucket").is_in(["optimizer", "loss"])
-    return (pl.col("bound") == "memory") & passes & ~stays
-
-
-def mostly_narrow(kernels: pl.DataFrame) -> bool:
-    """Return whether at most 16 bits take most of the matmul time with a type: the rest is then in FP32 on purpose.
-
-    Where no shapes were recorded, the names of kernels show their types.
-    """
-    matmuls = kernels.filter(pl.col("group") == "matmul")
-    named = map_unique(matmuls.select("name"), operand_type()).to_series()
-    known = matmuls.select(
-        pl.coalesce(pl.col("dtype").cast(pl.String), named).alias("type"), "duration_ns"
-    ).drop_nulls()
-    narrow = known.filter(pl.col("type").is_in(_NARROW)).get_column("duration_ns").sum()
-    return bool(2 * narrow > known.get_column("duration_ns").sum())
-
-
-_NARROW = ("bf16", "fp16", "fp8", "int8", "c10::BFloat16", "c10::Half")
 
 
 def batch(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:

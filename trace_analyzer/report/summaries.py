@@ -339,6 +339,22 @@ def saves_nothing(then: Predicted) -> bool:
     return then.is_known and then.step_ns > then.now_ns * (1 - thresholds.WORTH_RATIO)
 
 
+def step_without_recording(verdict: Verdict) -> tuple[float, float, float, float] | None:
+    """Return the recorded step (the window, without steps), and by estimate, at least and at most without the profiler, ns.
+
+    None where the step without it was measured, or is hardly shorter.
+    """
+    unbiased, window = verdict.debiased, verdict.window
+    if unbiased is None or unbiased.is_measured or window is None or verdict.regime is None:
+        return None
+    recorded = unbiased.window_ns + unbiased.removed_ns
+    if unbiased.removed_ns < thresholds.RECORDING_SHOWN_RATIO * recorded:
+        return None
+    removed = (0, unbiased.removed_ns, unbiased.most_removed_ns, unbiased.least_removed_ns)
+    now, without, least, most = ((recorded - ns) / window.step_count for ns in removed)
+    return now, without, least, most
+
+
 def debiased_worth_a_line(verdict: Verdict) -> Debiased | None:
     """Return the window without the profiler, where its overhead was measured or is at least a hundredth of the window."""
     if (unbiased := verdict.debiased) is None:

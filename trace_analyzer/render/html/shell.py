@@ -210,7 +210,7 @@ def environment() -> Environment:
         "lever_rows": row_phrases.lever_rows,
         "levers_title": row_phrases.levers_title,
         "host_levers_sentence": row_phrases.host_levers_sentence,
-        "step_without_recording": phrasing.step_without_recording,
+        "step_without_recording": row_phrases.step_without_recording,
         "sentences": phrasing.sentences,
         "judged_window": lambda report: ", ".join(
             filter(None, [phrasing.window_length(report), phrasing.window_kind(report)])
