@@ -124,7 +124,7 @@ def _watched() -> tuple[int, list[bytes]]:
 
 _OUT_OF_MEMORY = re.compile(
     rb"(?i)MemoryError|alloc|out of memory|(start|spawn)\w* .*thread|ENOMEM|temporarily unavailable|failed to map segment"
-    rb"|name '(Py|_POLARS)|error return without exception"
+    rb"|name '(Py|_POLARS|plr)|error return without exception"
 )
 """What libraries write where memory runs out, besides ``MemoryError``: a bug or crash of another kind stays one."""
 
