@@ -81,9 +81,10 @@ def opportunities(
 def _within_floor(fix: Fix, opportunity: Opportunity, estimates: Estimates, context: AdviceContext) -> Opportunity:
     """Return the opportunity of a fix for kernels, or for the host, with the bound that an infinitely fast one sets.
 
-    A known estimate may go beyond: fused kernels spare the CPU their launches.
+    A known estimate may go beyond: fused kernels spare the CPU their launches. Floors hold for the batch as it is.
     """
-    if estimates.floors is None or not estimates.now_ns or not opportunity.is_saving or fix.id == "bigger-batch":
+    other_batch = fix.replayed is not None and fix.replayed.get("name") == "batch"
+    if estimates.floors is None or not estimates.now_ns or not opportunity.is_saving or other_batch:
         return opportunity
     if set(fix.regimes) <= set(KERNEL_REGIMES):
         floor_ns, how = estimates.floors[0], "a device that takes no time saves, since the CPU is waited for"

@@ -6,7 +6,7 @@ advice/rules.py decides when a fix applies and how much it saves at most. Settin
 - ``regimes``: it is given only where one of these is the limit or the runner-up.
 - ``hip``, ``xpu``: a title that differs on AMD or Intel in more than words (`WORDS`).
 - ``replayed``: the change of ``analyze whatif`` that estimates the fix, and its options.
-- ``last_resort``: it comes after all other advice, however much it saves: it does not speed up the same work.
+- ``last_resort``: it comes after all other advice, however much it saves: it does not speed up the same work, or changes its results.
 - ``alone``: it is given only if there is no other advice.
 
 Those of a fix for a run on the CPU are `OF_CPU`; a page may be both. Section Code has the code, and
@@ -80,7 +80,7 @@ def platform_of(vendor: str | None, calls: pl.Series) -> Platform:
 class Fix:
     """A fix: the regimes for which it applies, the change, and its code; ``titles`` and ``codes`` are by platform.
 
-    A ``last_resort`` comes after all others, as it does not speed up the same work. ``replayed`` names the change of
+    A ``last_resort`` comes after all others, as it does other work, or changes results. ``replayed`` names the change of
     ``analyze whatif``, with options, by which a replay estimates the fix; None without one. With ``alone``, it is
     given only without other advice. ``cases`` has codes by platform for cases that need other code.
     """

@@ -40,18 +40,8 @@ LARGEST_FACTOR = 1e9
 MOST_WORKERS = 1024
 """Most workers of a loader: no host has cores for more."""
 _PROGRAM = (
-    "no-sync",
-    "pinned",
-    "prefetch",
-    "warm",
-    "fuse",
-    "tf32",
-    "bf16",
-    "overlap",
-    "overlap-copies",
-    "buckets",
-    "graphs",
-)
+    "no-sync", "pinned", "prefetch", "warm", "fuse", "tf32", "bf16", "overlap", "overlap-copies", "buckets", "graphs",
+)  # fmt: skip
 _SENSITIVE = ("cpu", "gpu", "matmul", "normalization", "pointwise", "communication", "copies")
 COLD_RATIO = 0.5
 """Largest share of one-time work in the step for other estimates on its launches: a cold start is never captured as

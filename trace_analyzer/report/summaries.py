@@ -345,7 +345,7 @@ def step_without_recording(verdict: Verdict) -> tuple[float, float, float, float
     None where the step without it was measured, or is hardly shorter.
     """
     unbiased, window = verdict.debiased, verdict.window
-    if unbiased is None or unbiased.is_measured or window is None or verdict.regime is None:
+    if unbiased is None or unbiased.is_measured or window is None:
         return None
     recorded = unbiased.window_ns + unbiased.removed_ns
     if unbiased.removed_ns < thresholds.RECORDING_SHOWN_RATIO * recorded:

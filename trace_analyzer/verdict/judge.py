@@ -229,13 +229,14 @@ def debiased(
     parts, least = _without(parts_ns, recording.taken_ns), _without(parts_ns, recording.least_ns)
     after, at_least = (judge(rest, cold_gap_ns, levers) for rest in (parts, least))
     same, same_at_least = (one is not None and one.regime == judgement.regime for one in (after, at_least))
+    removed_ns = sum(parts_ns.values()) - sum(parts.values())
     return Debiased(
         method=recording.method,
         event_cost_ns={kind: cost for kind, (_, cost) in recording.event_cost_ns.items()},
         events=recording.events,
         least_removed_ns=sum(parts_ns.values()) - sum(least.values()),
-        removed_ns=(removed := sum(parts_ns.values()) - sum(parts.values())),
-        most_removed_ns=removed + _most_taken_ns(parts_ns, recording) - _taken_ns(recording.taken_ns),
+        removed_ns=removed_ns,
+        most_removed_ns=removed_ns + _most_taken_ns(parts_ns, recording) - _taken_ns(recording.taken_ns),
         window_ns=sum(parts.values()),
         shares=shares(parts),
         parts_ns=parts,
