@@ -206,11 +206,11 @@ def test_a_name_from_a_trace_does_not_act_on_a_terminal() -> None:
         assert "\x1b" not in with_id.explain(asked).summary()
 
 
-@pytest.mark.parametrize(("confidence", "sign"), [("high", "High confidence, though"), ("low", "Low confidence:")])
-def test_a_reservation_does_not_read_as_a_reason(confidence: str, sign: str) -> None:
+@pytest.mark.parametrize(("confidence", "start"), [("high", "High confidence. One"), ("low", "Low confidence: one")])
+def test_a_remark_does_not_read_as_a_reason(confidence: str, start: str) -> None:
     report, why = gpu_report(), ("one step was recorded",)
     noted = replace(report, verdict=replace(report.verdict, confidence=confidence, confidence_why=why))
-    assert f"  {sign} one step was recorded" in agent.agent_text(noted).splitlines()
+    assert f"  {start} step was recorded" in agent.agent_text(noted).splitlines()
 
 
 def test_without_a_device_operators_are_reported() -> None:

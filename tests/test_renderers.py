@@ -61,7 +61,7 @@ def test_it_tells_the_verdict(render: Callable[[Report], str], name: str) -> Non
 @pytest.mark.parametrize("render", [partial(summary, verbose=True), to_markdown, html])
 @pytest.mark.parametrize(
     ("level", "sentence"),
-    [("high", "High confidence, though one step was recorded; a"), ("low", "Low confidence: one step was recorded; a")],
+    [("high", "High confidence. One step was recorded; a"), ("low", "Low confidence: one step was recorded; a")],
 )
 def test_what_leaves_the_confidence_high_is_no_reason_for_it(
     render: Callable[[Report], str], level: Confidence, sentence: str

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 from click.testing import CliRunner
-from kineto import A100, analysed, call, event, flow, kernel, launch, launched, loaded, notes, op, trace_bytes
+from kineto import A100, analysed, call, event, flow, kernel, launch, launched, loaded, notes, op, python, trace_bytes
 from reference import assert_same as assert_as_reference, read as read_reference
 
 from trace_analyzer.cli import main
@@ -281,6 +281,18 @@ def test_graphs_whose_kernels_are_all_lost_do_not_blame_the_profiler_s_absence(n
     headline = analysed(host_only(name, "cuda_runtime"), devices=[]).verdict.headline
     assert "10 launches but no GPU activity: all launch graphs, whose kernels" in headline
     assert "was not available" not in headline
+
+
+@pytest.mark.parametrize("python_calls", [0, 400], ids=["of few events", "of many events"])
+def test_a_missing_timeline_is_not_the_profiler_s_absence_where_its_events_are_lost(python_calls: int) -> None:
+    """Check kernels of negative durations: they are in the file, so CUPTI was available."""
+    frames = [python("f", 10_000 + 10 * n, 5) for n in range(python_calls)]
+    kernels = [kernel("k", 100 * n + 50, -5, correlation=n + 1) for n in range(10)]
+    report = analysed(host_only("cudaLaunchKernel", "cuda_runtime"), frames, kernels, devices=[])
+    assert report.verdict.status == "gpu-timeline-missing"
+    assert "10 events of the file cannot be read" in report.verdict.headline
+    assert "was not available" not in report.verdict.headline
+    assert "Export the file again as the profiler writes it" in " ".join(report.summary().split())
 
 
 def test_ascend_hardware_is_no_run_on_the_cpu() -> None:

@@ -44,7 +44,7 @@ def verdict_lines(report: Report, width: int, verbose: bool = False) -> list[Lin
     if rule := row_phrases.rule_applied(verdict):
         lines += hanging([("  ", "")], rule, width)
     lines += _confidence(verdict, width, verbose)
-    if not verbose and (shorter := row_phrases.step_without_recording(verdict)):
+    if shorter := row_phrases.step_without_recording(verdict):
         lines += hanging([], shorter, width, MOST_LINES, "dim")
     return [*lines, *([(line, "dim")] for line in folded(trace_phrase(report, verbose), width, MOST_LINES))]
 

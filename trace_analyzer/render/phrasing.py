@@ -251,6 +251,8 @@ def record_instead(report: Report) -> Sequence[str]:
     why = summaries.largest_unknown(report.verdict) if is_unknown else accelerator
     why = "shapes" if why == "other" and report.trace.recorded.shapes else why
     general = _RECORD_ELSEWHERE.get((status, why)) or ways.get(status, ())
+    if status == "gpu-timeline-missing" and any(check.name == "lost_events" and check.value for check in report.trust):
+        general = (_INSTEAD_OF_CHECK["lost_events"], *general)
     tips = instructions if status == "insufficient" and instructions else general
     tips = [tip.format_map(known) for tip in tips if needs_steps or tip != _MORE_STEPS]
     if accelerator != "xpu":
@@ -415,13 +417,14 @@ def reasons(texts: Sequence[str]) -> str:
 
 
 def confidence(verdict: Verdict) -> tuple[str, str]:
-    """Return the confidence and its reasons, which together read as one sentence; "" without reasons.
+    """Return the confidence and its reasons, which together read as one text; "" without reasons.
 
-    Remarks on a high confidence do not lower it, and must not read as its reasons.
+    Remarks on a high confidence do not lower it: they are a sentence of their own.
     """
-    why = reasons(verdict.confidence_why)
-    sign = "" if not why else ", though" if verdict.confidence == "high" else ":"
-    return f"{verdict.confidence.capitalize()} confidence{sign}", why
+    why, sure = reasons(verdict.confidence_why), f"{verdict.confidence.capitalize()} confidence"
+    if verdict.confidence == "high" and why:
+        return f"{sure}.", why[0].upper() + why[1:]
+    return sure + (":" if why else ""), why
 
 
 def sorted_notes(notes: Sequence[errors.Note]) -> list[errors.Note]:

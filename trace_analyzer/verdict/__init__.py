@@ -16,6 +16,7 @@ from trace_analyzer.analyses.roofline import bound_table
 from trace_analyzer.analyses.steps import STEPS
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.fixes import Accelerator
+from trace_analyzer.checks import is_lossy, lost_count
 from trace_analyzer.errors import breaks_off
 from trace_analyzer.findings import DeviceFindings, Findings, StepFindings, WindowSources, bound_shares, ordered
 from trace_analyzer.frames.intervals import LENGTH_NS, filter_inside
@@ -70,11 +71,17 @@ def without_activities(trace: Trace, host: Host, accelerator: Accelerator | None
             " Traces with kernel, gpu_memcpy and gpu_memset events (CUDA, ROCm, XPU) can.",
             evidence,
         )
-    if breaks_off(trace.notes):
+    truncated, lost = breaks_off(trace.notes), lost_count(trace.notes)
+    if truncated or is_lossy(trace.notes, trace.event_count) or (calls and lost > t.MISSING_FAIL_RATIO * calls):
+        but = (
+            "the file is truncated: GPU events may have stood behind that. Export or copy it again"
+            if truncated
+            else f"{counted(lost, 'event')} of the file cannot be read, or have an impossible time: GPU events may"
+            " be among them. Export it again"
+        )
         return without_regime(
             "gpu-timeline-missing" if calls else "no-gpu-activity",
-            f"What can be read of this trace has {counted(calls, 'launch', 'launches')} and no GPU activity, but the file is truncated:"
-            " GPU events may have stood behind that. Export or copy it again.",
+            f"What can be read of this trace has {counted(calls, 'launch', 'launches')} and no GPU activity, but {but}.",
             evidence,
         )
     if trace.header.profiler is not None:
