@@ -165,8 +165,13 @@ def bigger_batch(context: AdviceContext) -> Opportunity | None:
 
 def idle_before(context: AdviceContext, members: pl.DataFrame, causes: Sequence[str] = LAUNCHING) -> pl.DataFrame:
     """Return the idle time of these causes that ends with one of these activities."""
+    return context.idle.filter(_ends_with(context, members), pl.col("cause").is_in(causes))
+
+
+def _ends_with(context: AdviceContext, members: pl.DataFrame) -> pl.Expr:
+    """Return whether a row of idle time is of a gap that ends with one of these activities."""
     ended = context.within.gaps.join(members, on="activity_id", how="semi").get_column("gap_id")
-    return context.idle.filter(pl.col("gap_id").is_in(ended.implode()), pl.col("cause").is_in(causes))
+    return pl.col("gap_id").is_in(ended.implode())
 
 
 def garbage_collection(context: AdviceContext) -> Opportunity | None:
@@ -237,13 +242,10 @@ def _of_waiting_operators(context: AdviceContext, waits: pl.Series) -> tuple[pl.
     own = source_ids[waits].drop_nulls().unique()
     is_own = context.host.by_name("kind", own).cast(pl.String).eq("operator")
     own = own.filter(is_own & context.host.by_name("source", own).cast(pl.String).ne(ANY_COPY)).implode()
-    activities, idle = context.within.activities, context.idle.filter(pl.col("cause").is_in(LAUNCHING))
+    activities, idle = context.within.activities, context.idle
     launched = activities.filter(source_ids[activities.get_column("launch_id")].is_in(own).fill_null(False))
     of_events = source_ids[idle.get_column("event_id")].is_in(own).fill_null(False)
-    before = idle_before(context, launched).select("gap_id", "start_ns").unique()
-    idle = pl.concat(
-        [idle.filter(of_events), idle.filter(~of_events).join(before, on=["gap_id", "start_ns"], how="semi")]
-    )
+    idle = idle.filter(pl.col("cause").is_in(LAUNCHING), of_events | _ends_with(context, launched))
     return idle, held(context, launched, launched.get_column("bound").unique().to_list())
 
 
