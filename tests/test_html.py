@@ -20,6 +20,7 @@ from report_factory import HOSTILE, cpu_report, empty_report, frame, gpu_report,
 from tiers import examples
 
 from trace_analyzer import files, vocabulary
+from trace_analyzer.analyses import cpu
 from trace_analyzer.analyses.activities import ACTIVITIES
 from trace_analyzer.ingest.tables import DEVICES
 from trace_analyzer.render import charts, html, phrasing
@@ -235,7 +236,7 @@ def test_every_key_has_a_colour() -> None:
     colours = charts.palette("light")
     wanted = [f"p-{part}" for part in vocabulary.PARTS] + [f"k-{kind}" for kind in cells.KINDS]
     host = ("operator", "annotation", "python", "runtime", "driver", "overhead", "host", "module", "sync")
-    wanted += [f"k-{kind}" for kind in host]
+    wanted += [f"k-{kind}" for kind in (*host, cpu.FIRST, cpu.STALLED, cpu.TINY)]
     assert [key for key in wanted if key not in colours] == []
     assert [regime for regime in vocabulary.REGIMES if f".r-{regime}, " not in charts.palette_css()] == []
     assert "vocabulary */" not in charts.palette_css()

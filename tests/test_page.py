@@ -404,7 +404,10 @@ def test_what_is_the_same_has_the_same_colour_and_dark_colours_overlay_the_light
     assert (light["text"] == colours["text"]) == (theme == "light")
 
 
-KIND_COLOURS = [f"k-{kind}" for kind in cells.KINDS]
+KIND_COLOURS, CPU_COLOURS = (
+    [f"k-{kind}" for kind in (*vocabulary.GROUPS, *others)]
+    for others in (vocabulary.ACTIVITIES, vocabulary.CPU_OPERATORS)
+)
 WORK_COLOURS = [f"p-{part}" for part in vocabulary.WORK]
 REGIME_COLOURS = ["p-python", "p-memory", "p-compute", "p-communication"]
 BAR_COLOURS = [*WORK_COLOURS, *(f"p-{cause}" for cause in (
@@ -415,8 +418,8 @@ BAR_COLOURS = [*WORK_COLOURS, *(f"p-{cause}" for cause in (
 @pytest.mark.parametrize("vision", VISION)
 @pytest.mark.parametrize(
     ("names", "least"),
-    [(KIND_COLOURS, 0.08), (WORK_COLOURS, 0.08), (REGIME_COLOURS, 0.08), (BAR_COLOURS, 0.05)],
-    ids=["kinds", "work", "regimes", "bar"],
+    [(KIND_COLOURS, 0.08), (CPU_COLOURS, 0.08), (WORK_COLOURS, 0.08), (REGIME_COLOURS, 0.08), (BAR_COLOURS, 0.05)],
+    ids=["kinds", "cpu", "work", "regimes", "bar"],
 )
 def test_colours_can_be_distinguished(theme: Theme, vision: str, names: list[str], least: float) -> None:
     colours = palette(theme)

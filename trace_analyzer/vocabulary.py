@@ -225,6 +225,13 @@ ACTIVITIES: Mapping[str, Group] = by_key(
 )  # fmt: skip
 """Activities other than kernels."""
 
+CPU_OPERATORS: Mapping[str, Group] = by_key(
+    Group("stalled-operators", "Stalled operators", "Operators of a run on the CPU that wait for their threads.", Colour("#6b5b2e", "#8f7d45")),
+    Group("tiny-operators", "Tiny operators", "Operators of a run on the CPU that are shorter than their dispatch.", Colour("#e69f00")),
+    Group("first-calls", "First calls", "First calls of operators in a run on the CPU, which take much longer than later ones.", Colour("#5c2751", "#efe0a2")),
+)  # fmt: skip
+"""Operators of a run on the CPU, told apart by how long they take."""
+
 STATUSES: Mapping[str, Term] = by_key(
     Term("ok", "Judged", "The trace holds what a verdict needs."),
     Term("cpu-run", "Run on the CPU", "Operators ran on the CPU alone: the trace shows where its main thread spends time."),
@@ -419,5 +426,13 @@ def phrase(key: str) -> str:
 
 
 def _term(key: str | None) -> Term | None:
-    kinds: tuple[Mapping[str, Term], ...] = (_parts(), CAUSES, REGIMES, GROUPS, ACTIVITIES, RUN_AHEAD_STATES)
+    kinds: tuple[Mapping[str, Term], ...] = (
+        _parts(),
+        CAUSES,
+        REGIMES,
+        GROUPS,
+        ACTIVITIES,
+        CPU_OPERATORS,
+        RUN_AHEAD_STATES,
+    )
     return next((terms[key] for terms in kinds if key is not None and key in terms), None)

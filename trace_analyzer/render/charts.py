@@ -23,7 +23,7 @@ from trace_analyzer.catalog.kernels import line_label
 from trace_analyzer.render.phrasing import judged_device
 from trace_analyzer.report import Report
 from trace_analyzer.sections import SIGNS, Axis, Boxes, Chart, Labels, LineMark, Points
-from trace_analyzer.vocabulary import ACTIVITIES, GROUPS, PARTS, REGIMES
+from trace_analyzer.vocabulary import ACTIVITIES, CPU_OPERATORS, GROUPS, PARTS, REGIMES
 
 Theme = Literal["light", "dark"]
 
@@ -36,7 +36,7 @@ def palette_css() -> str:
     """Return the style sheet with the colours, where the vocabulary's replace the placeholders."""
     style = (files("trace_analyzer.render.html") / "assets" / "palette.css").read_text(encoding="utf-8")
     colours = {f"p-{part.key}": part.colour for part in PARTS.values()} | {
-        f"k-{group.key}": group.colour for group in (*GROUPS.values(), *ACTIVITIES.values())
+        f"k-{group.key}": group.colour for group in (*GROUPS.values(), *ACTIVITIES.values(), *CPU_OPERATORS.values())
     }
     light = " ".join(f"--{name}: {colour.light};" for name, colour in colours.items())
     dark = " ".join(f"--{name}: {colour.dark};" for name, colour in colours.items() if colour.dark)

@@ -22,9 +22,9 @@ from trace_analyzer.render.layout import column_widths
 from trace_analyzer.render.names import distinguishing_arguments, short_name
 from trace_analyzer.report import DeviceReport, Report
 from trace_analyzer.report.summaries import device_code
-from trace_analyzer.vocabulary import ACTIVITIES, GROUPS, Group, label
+from trace_analyzer.vocabulary import ACTIVITIES, CPU_OPERATORS, GROUPS, Group, label
 
-KINDS: Mapping[str, Group] = {**GROUPS, **ACTIVITIES}
+KINDS: Mapping[str, Group] = {**GROUPS, **ACTIVITIES, **CPU_OPERATORS}
 """Kinds of activities on the timeline: kernels by group, copies and memsets."""
 
 MOST_ROWS = 100
