@@ -146,6 +146,21 @@ def test_the_code_is_for_what_holds_the_cpu_longest_though_the_device_idles_else
     assert "nonzero()" in advised("synchronization", loop).code
 
 
+def test_without_stacks_code_is_named_by_the_operator_around_a_call() -> None:
+    """A call that waits is named beside its operator; one that only launches is a part of it."""
+    wait = waiting_for(lambda t: op("aten::nonzero", t, 98))
+    assert wait.where.startswith("cudaStreamSynchronize in aten::nonzero (")
+    late = [[op("aten::mul", 50 * n, 30), launched(GEMM, 50 * n + 20, 50 * n + 32, 5, n + 1)] for n in range(240)]
+    assert re.fullmatch(r"aten::mul \(.*\)", advised("cuda-graphs", late).where)
+
+
+def test_a_step_of_small_kernels_in_graphs_leaves_no_device_unused_by_a_launch() -> None:
+    """The device is busy for most of each graph: what a launch leaves unused is the figure of kernels launched one by one."""
+    small = advised("bigger-batch", *small_replayed(ADD))
+    assert "small kernels and idle time around them take" in small.why
+    assert "each launch leaves" in advised("bigger-batch", *iterations(busy=5)).why
+
+
 @pytest.mark.parametrize(("launches", "advised"), [(4, False), (12, True)])
 def test_no_graph_where_waits_leave_few_launches_between_them(launches: int, advised: bool) -> None:
     """Late launches of 5 us kernels, and a wait after some of them."""

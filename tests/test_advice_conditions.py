@@ -336,6 +336,11 @@ def test_calls_that_wait_stand_in_a_graphs_way(waits: int, title: str, last_us: 
     assert ("no graph can contain" in item.why) == bool(title)
 
 
+def test_copies_of_amd_that_wait_stand_in_a_graphs_way() -> None:
+    calls = [call("hipMemcpyWithStream", 6_000 * n + us, 1) for n in range(6) for us in (300, 500)]
+    assert advised("cuda-graphs", stepping(), calls).title.endswith("between waits (2 a step)")
+
+
 def stepping(*, collective: bool = False, grown: bool = False, loads: int = 0, sorts: int = 0) -> list[Any]:
     """Build six steps of 14 CPU-limited launches; optionally a collective, other blocks in each, or CPU work."""
     return [

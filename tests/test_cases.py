@@ -11,6 +11,8 @@ import pytest
 from conftest import CORPUS
 
 from trace_analyzer.pipeline import analyze
+from trace_analyzer.replay.changes import Change
+from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.report import Advice, Report
 from trace_analyzer.units import percent
 
@@ -80,6 +82,19 @@ def no_correlation_id(report: Report) -> None:
 
 
 @pytest.mark.slow
+def test_a_step_whose_work_was_lost_has_no_regime() -> None:
+    steps = case("05c").tables["steps"]
+    lost = steps.filter(state="lost")
+    assert (lost.height, lost.get_column("regime").null_count()) == (2, 2)
+    assert steps.filter("steady").get_column("regime").null_count() == 0
+
+
+def test_a_graph_of_one_rank_is_not_cut_by_the_waits_of_another() -> None:
+    """Each rank waits once a step, at its end: a graph may hold the rest."""
+    report = case("16b")
+    assert Replay.of(report, 0).predict((Change("graphs"),)).step_ns < 1_000_000
+
+
 def test_a_wait_for_work_whose_record_is_lost_is_no_launch_overhead() -> None:
     lost, control = case("19c"), case("19f")
     assert lost.verdict.status == "insufficient"

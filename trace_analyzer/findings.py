@@ -264,13 +264,15 @@ def step_findings(
     step_parts: Mapping[tuple[int, int], Mapping[str, int]],
     window_sources: WindowSources,
 ) -> tuple[StepFindings, ...]:
-    """Return the findings of each step with a duration, for the reported devices."""
+    """Return the findings of each step with a duration, for the reported devices; none of a step whose work was lost."""
     sources = window_sources
     key = ["device", "index", "window", "activity_count", "busy_ns", "first_ns", "last_ns"]
     edges = (pl.col("start_ns").alias("first_ns"), pl.col("end_ns").alias("last_ns"))
     windows = (
         sources.device_steps.filter(
-            pl.col("start_ns") < pl.col("end_ns"), pl.col("device").is_in(list(device_findings))
+            pl.col("start_ns") < pl.col("end_ns"),
+            pl.col("state") != "lost",
+            pl.col("device").is_in(list(device_findings)),
         )
         .with_row_index("window")
         .with_columns(edges)

@@ -11,7 +11,7 @@ from trace_analyzer import thresholds
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analyses.causes import behind_waits
 from trace_analyzer.catalog import NAME_LIMIT
-from trace_analyzer.catalog.event_names import WITHIN_DEVICE, built_in_call, copy_direction, in_function
+from trace_analyzer.catalog.event_names import CALLS, WITHIN_DEVICE, built_in_call, copy_direction, in_function
 from trace_analyzer.catalog.fixes import PROFILE
 from trace_analyzer.catalog.kernels import OWN_NAME, function_name, kernel_pattern
 from trace_analyzer.frames.intervals import END_NS, LENGTH_NS, clip, lookup_at, union
@@ -156,28 +156,43 @@ def responsible_code(context: AdviceContext, idle: pl.DataFrame | pl.LazyFrame, 
 
 
 def code_of_events(context: AdviceContext, blamed: pl.DataFrame, codes: pl.Series, steps: int) -> str:
-    """Name the code of the events of (event_id, ns) by function; events of one of ``codes`` have one function."""
-    events = blamed.get_column("event_id")
+    """Name the code of the events of (event_id, ns) by function; without stacks, by the operator around each.
+
+    A call that only launches is then part of that operator; a wait or an allocation in it has its own name. Events of one
+    of ``codes`` have one function and one operator.
+    """
+    events, around = blamed.get_column("event_id"), context.around
     name_ids = context.host.events.get_column("name_id")[events]
     numbers, firsts = factorize(name_ids, codes)
-    who = ["name", "function"]
+    calls = context.host.events[events[firsts]]
+    launches = calls.get_column("kind").is_in(CALLS) & calls.get_column("work").is_null()
+    operators = around.names(around.events.get_column("operator_id")[events[firsts]])
+    who = ["name", "place"]
     sums = (
         pl.DataFrame(
             {
                 "name": context.host.names.get_column("text")[name_ids[firsts]],
-                "function": context.around.functions(events[firsts]),
+                "place": around.functions(events[firsts]),
+                "operator": operators,
+                "launches": launches & operators.is_not_null(),
                 "ns": sum_by_group(numbers, blamed.get_column("ns"), firsts.len()),
             }
         )
-        .with_columns(pl.col(who).cast(pl.String))
-        .with_columns(built_in_call(pl.col("name")))
+        .with_columns(pl.col(*who, "operator").cast(pl.String))
+        .with_columns(
+            pl.when(pl.col("launches") & pl.col("place").is_null())
+            .then(pl.col("operator"))
+            .otherwise(built_in_call(pl.col("name")))
+            .alias("name"),
+            pl.coalesce("place", "operator"),
+        )
         .group_by(who)
         .agg(pl.col("ns").sum())
         .sort("ns", *who, descending=[True, False, False])
     )
     return "; ".join(
-        f"{name}{f' {in_function(function)}' if function and function != name else ''} ({a_step(ns, steps)})"
-        for name, function, ns in sums.head(3).iter_rows()
+        f"{name}{f' {in_function(place)}' if place and place != name else ''} ({a_step(ns, steps)})"
+        for name, place, ns in sums.head(3).iter_rows()
     )
 
 

@@ -114,7 +114,7 @@ def cuda_graphs(context: AdviceContext) -> Opportunity | None:
     )
     return opportunity and replace(
         opportunity,
-        if_more="a CPU that launches less often loads and prepares the next inputs while the device works",
+        if_more="a CPU that launches less often does the rest of its work while the device works",
         values={"between": waits_between(context)},
         case="decoding" if appends_to_cache(context) else "",
         after=("synchronization",) if has_waits(context) else (),
@@ -146,6 +146,9 @@ def bigger_batch(context: AdviceContext) -> Opportunity | None:
         return None
     typical = kernels.get_column("duration_ns").median()
     launches = max(1, context.launch_count)
+    unused = f", and each launch leaves {duration(overhead / launches)} of the device unused"
+    if kernels.height > 2 * launches:  # graphs: what one of them holds says nothing about its launch
+        unused = f"; small kernels and idle time around them take {a_step(overhead, context.steps)}"
     grows = sum(parts.get(part, 0) for part in _GROWS_WITH_THE_BATCH) + silent_ns
     places = places_of(idle)
     return Opportunity(
@@ -153,8 +156,7 @@ def bigger_batch(context: AdviceContext) -> Opportunity | None:
         "half of the window without one-time work, data loading, copies, and stretches of 1 ms or more without an operator or a"
         " call: where launching limits, twice the batch takes as long",
         f"the median kernel takes {duration(typical)} ({counted(kernels.height / context.steps, 'kernel')}"  # type: ignore[arg-type]
-        f"{' per step' if context.steps > 1 else ''}), and each launch leaves {duration(overhead / launches)} of the device"
-        " unused",
+        f"{' per step' if context.steps > 1 else ''}){unused}",
         partial(largest_operators, kernels),
         longest(places, LENGTH_NS),
         members=places,

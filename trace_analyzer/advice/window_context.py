@@ -149,7 +149,9 @@ class AdviceContext:
         launches = self.within.activities.drop_nulls("launch_ns").get_column("launch_ns")
         window = pl.DataFrame({"start_ns": launches.min(), "end_ns": launches.max()}, schema=self.step_spans.schema)
         spans = (self.step_spans if self.has_steps else window).select(pl.col("start_ns").alias("begin_ns"), "end_ns")
-        calls = self.host.calls_of(pl.col("name").str.contains(r"(Stream|Device|Event)Synchronize$"))
+        # On AMD a copy of PyTorch waits in one call; CUDA's waits in a synchronize of its own.
+        waits = r"(Stream|Device|Event)Synchronize$|^(cuda|hip)Memcpy(WithStream)?$"
+        calls = self.host.calls_of(pl.col("name").str.contains(waits))
         made = calls.filter(pl.col("thread_id").is_in(self.launch_threads.implode())).select("start_ns")
         own = made.sort("start_ns").join_asof(spans.sort("begin_ns"), left_on="start_ns", right_on="begin_ns")
         return own.filter(pl.col("start_ns") < pl.col("end_ns")).height

@@ -171,7 +171,14 @@ def _waiting(scene: Scene) -> Flags:
     waiting = np.zeros(scene.graph.recorded.calls.start.size, dtype=bool)
     waiting[scene.graph.ref[_of_calls(scene, RETURN, SYNCS)]] = True
     waiting[_calls_of_blocking_copies(scene)] = True
-    return waiting
+    return waiting & _own(scene)
+
+
+def _own(scene: Scene) -> Flags:
+    """Return which calls are of processes that launch the device's work: another process in the file is another rank."""
+    recorded = scene.graph.recorded
+    made = recorded.activities.call[(recorded.activities.device == recorded.device) & (recorded.activities.call >= 0)]
+    return np.isin(recorded.calls.process, recorded.calls.process[made])
 
 
 def _behind_copies(scene: Scene, kinds: tuple[int, ...]) -> Flags:
@@ -345,7 +352,7 @@ def _refuse_no_graph(scene: Scene, launches: Flags, covered: Flags) -> None:
     if ran[replayed].sum() > t.REPLAYED_RATIO * ran.sum():
         raise NothingToChange("graphs launch the work already")
     waits = int(_waiting(scene)[made].sum())
-    launched = is_any(calls.kind[graph.ref[launches]], (LAUNCH, GRAPH, COPY, SET)).sum()
+    launched = (is_any(calls.kind, (LAUNCH, GRAPH, COPY, SET)) & _own(scene))[graph.ref[launches]].sum()
     if in_pieces(waits, int(launched), scene.steady_steps):
         raise NotApplicable(
             f"{counted(waits / scene.steady_steps, 'call')}{' a step' if graph.recorded.steps.steady.any() else ''} wait for the device,"
