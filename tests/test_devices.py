@@ -10,7 +10,7 @@ from catalogue import examples
 from kineto import A100, analysed, kernel, launched, op
 
 from trace_analyzer.catalog import devices as catalog
-from trace_analyzer.catalog.devices import Device, device_named, devices, find_device, with_overrides
+from trace_analyzer.catalog.devices import PEAK_NAMES, Device, device_named, devices, find_device, with_overrides
 from trace_analyzer.errors import UsageError
 from trace_analyzer.report import Report
 
@@ -36,7 +36,7 @@ def ascending(*peaks: float | None) -> bool:
 
 def test_row_is_complete_and_plausible() -> None:
     rows = tomllib.loads(Path(catalog.__file__).with_suffix(".toml").read_text("utf-8"))["device"]
-    assert len({frozenset(row) - {"aliases", "caveat"} for row in rows}) == 1, "an unknown key"
+    assert len({frozenset(row) - {"aliases", "attainable", "caveat"} for row in rows}) == 1, "an unknown key"
     for device in devices():
         assert device.source
         assert device.architecture
@@ -65,6 +65,21 @@ def test_peaks_of_a_row_agree_with_each_other() -> None:
             assert peaks.fp8 == pytest.approx(2 * peaks.fp16, rel=0.02), "sparse and dense figures mixed?"
         clock_hz = peaks.fp32 * 1e12 / (device.sm_count or 0)  # FP32 operations of one SM per second
         assert any(0.7e9 < clock_hz / per_clock < 3.0e9 for per_clock in (128, 256, 512)), "no such boost clock"
+
+
+def test_what_a_vendor_s_best_matmuls_reach_is_below_the_peak() -> None:
+    shares = {
+        (device.name, dtype): share
+        for device in devices()
+        for dtype in PEAK_NAMES
+        if (share := device.attainable_ratio(dtype)) is not None
+    }
+    assert shares["MI300X", "bf16"] == pytest.approx(0.5415, abs=1e-4)
+    assert all(0.4 < share < 0.8 for share in shares.values()), "above that, GOOD_ROOF_RATIO says enough"
+    own = with_overrides(device_named("MI300X"), {"bf16": 900}, None)
+    assert own is not None
+    assert own.attainable_ratio("bf16") is None, "a share of the listed peak says nothing of another one"
+    assert own.attainable_ratio("fp16") == shares["MI300X", "fp16"]
 
 
 RATIOS: tuple[tuple[str, str, dict[str, tuple[float, ...]]], ...] = (

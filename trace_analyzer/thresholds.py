@@ -88,7 +88,8 @@ BEYOND_ROOF_RATIO = 1.05
 """Arithmetic cannot exceed the device's peak; a higher rate means other work than the shapes suggest, or skipped
 work."""
 GOOD_ROOF_RATIO = 0.8
-"""Libraries' best matmuls reach 70 to 90 % of a datasheet's peak; above this share, other kernels gain nothing."""
+"""Libraries' best matmuls reach 70 to 90 % of a datasheet's peak; above this share, other kernels gain nothing. Devices
+whose vendor publishes less have a share of their own (``attainable`` in the device catalogue)."""
 INEFFICIENT_ROOF_RATIO = 0.25
 """Well-made kernels reach 50 to 90 % of a datasheet's roof; below this share, neither roof is the limit."""
 

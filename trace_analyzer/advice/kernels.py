@@ -25,6 +25,7 @@ from trace_analyzer.advice.opportunity import (
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analyses.kernel_bounds import FACTORS
 from trace_analyzer.analyses.tensor_cores import halved_in_16_bits, in_tf32
+from trace_analyzer.catalog.devices import PEAK_NAMES
 from trace_analyzer.catalog.event_names import OPTIMIZER_STEP
 from trace_analyzer.frames.intervals import union
 from trace_analyzer.frames.lookups import as_strings, factorize, lookup, map_unique
@@ -382,15 +383,19 @@ def max_autotune(context: AdviceContext) -> Opportunity | None:
     Kernels of other fixes do not count. No advice where good kernels would save too little.
     """
     roofs = context.within.roofs.filter(~pl.col("inefficient") & ~pl.col("few_tiles"))
+    best, good = _best(context), pl.col("roof_ns") / _best(context).fill_null(thresholds.GOOD_ROOF_RATIO)
     rows = (
         context.within.activities.filter(pl.col("bound") == "compute", pl.col("group") == "matmul")
         .join(context.within.missed, on="activity_id", how="anti")
-        .join(roofs.select("activity_id", "lost_ns", "roof_ns"), on="activity_id")
-        .filter(pl.col("roof_ns") < thresholds.GOOD_ROOF_RATIO * pl.col("duration_ns"))
+        .join(roofs.select("activity_id", "roof_ns"), on="activity_id")
+        .with_columns(good.alias("good_ns"), (pl.col("roof_ns") / best.fill_null(1.0)).alias("best_ns"))
+        .filter(pl.col("good_ns") < pl.col("duration_ns"))
+        .with_columns((pl.col("duration_ns") - pl.col("best_ns")).alias("lost_ns"))
     )
-    if total(rows, pl.col("duration_ns") - pl.col("roof_ns") / thresholds.GOOD_ROOF_RATIO) < worth_ns(context):
+    good_ns = total(rows, "good_ns")
+    if total(rows, "duration_ns") - good_ns < worth_ns(context):
         return None
-    reached = total(rows, "roof_ns") / total(rows, "duration_ns")
+    reached, is_good = (percent(total(rows, "roof_ns") / ns) for ns in (total(rows, "duration_ns"), good_ns))
     sums = rows.group_by("bucket", "operator", "dtype").agg(pl.col("lost_ns").sum())
     most = sums.sort("lost_ns", "bucket", "operator", "dtype", descending=[True, False, False, False])
     bucket = most.item(0, "bucket")
@@ -401,11 +406,18 @@ def max_autotune(context: AdviceContext) -> Opportunity | None:
         context,
         rows,
         pl.col("lost_ns"),
-        "time of matmuls, convolutions and attention that reach less than 80 % of the device's peak, minus their time at the peak",
-        f"{_products(rows)} {'reaches' if _products(rows) == 'attention' else 'reach'} {percent(reached)} of the device's peak; 80 % is good",
+        f"time of matmuls, convolutions and attention that reach less than {is_good} of the device's peak, minus their time at"
+        f" {'the peak' if rows.filter(pl.col('best_ns') > pl.col('roof_ns')).is_empty() else 'the rate of the best ones that its vendor measured'}",
+        f"{_products(rows)} {'reaches' if _products(rows) == 'attention' else 'reach'} {reached} of the device's peak; {is_good} is good",
         products=_products(rows),
     )
     return opportunity and replace(opportunity, case=case)
+
+
+def _best(context: AdviceContext) -> pl.Expr:
+    """Return the share of the peak that the vendor's best matmuls of a ``dtype`` reach; null where it publishes none."""
+    shares = {dtype: context.model and context.model.attainable_ratio(dtype) for dtype in PEAK_NAMES}
+    return pl.col("dtype").cast(pl.String).replace_strict(shares, default=None, return_dtype=pl.Float64)
 
 
 _NAMES = {"convolution": "convolutions", "attention": "attention"}
@@ -440,12 +452,14 @@ def less_work(context: AdviceContext) -> Opportunity | None:
     )
     known = heavy.drop_nulls("roof_ns")
     reached = total(heavy, "roof_ns") / max(1, total(known, "duration_ns"))
+    good_ns = total(known, pl.col("roof_ns") / _best(context).fill_null(1.0))
+    good = f", good ones {percent(total(known, 'roof_ns') / good_ns)}" if good_ns > total(known, "roof_ns") else ""
     opportunity = kernel_opportunity(
         context,
         heavy,
         pl.col("duration_ns"),
         "no figure: at the device's peak, only less work or a faster device shortens these kernels",
         f"{in_a_step(context, heavy.height, 'kernel is limited', 'kernels are limited')} by arithmetic: {_reaching(heavy)}",
-        reached=f": kernels reach {percent(reached)} of the roof" if known.height else "",
+        reached=f": kernels reach {percent(reached)} of the roof{good}" if known.height else "",
     )
     return opportunity and replace(opportunity, is_saving=False)

@@ -78,6 +78,8 @@ class Device:
     peaks: Peaks
     source: str
     """Document with the figures."""
+    attainable: Peaks = Peaks()
+    """TFLOP/s of the best matmuls that the vendor measured, where it publishes them."""
     caveat: str = ""
     """Caveats on the figures."""
     aliases: tuple[str, ...] = field(default=(), repr=False)
@@ -98,6 +100,11 @@ class Device:
         names = (f"{dtype}_matrix", dtype) if matrix else (_VECTOR_TYPE.get(dtype, ""),)
         tflops: float | None = next(filter(None, (getattr(self.peaks, name, None) for name in names)), None)
         return None if tflops is None else tflops * 1e12
+
+    def attainable_ratio(self, dtype: str) -> float | None:
+        """Return the share of the tensor cores' peak that the vendor's best matmuls reach; None where it publishes none."""
+        best: float | None = getattr(self.attainable, dtype, None)
+        return best and best / getattr(self.peaks, dtype)
 
     @property
     def bandwidth(self) -> float | None:
@@ -229,6 +236,7 @@ def with_overrides(device: Device | None, peak_tflops: Mapping[str, float], peak
         base,
         matched="name",
         peaks=replace(base.peaks, **peak_tflops),
+        attainable=replace(base.attainable, **dict.fromkeys(peak_tflops)),  # of the listed peak
         memory_gbps=base.memory_gbps if peak_gbps is None else peak_gbps,
         source="; ".join(filter(None, [base.source, f"{', '.join(given)}: given by the user"])),
     )
