@@ -530,6 +530,75 @@ def test_what_is_good_is_what_the_vendor_s_best_matmuls_reach(us: int, asks: boo
         ]
 
 
+STREAMS = {
+    "vectorized_elementwise_kernel<4, x>(int)": "# analyze calibrate",
+    "unrolled_elementwise_kernel<f, 4, LoadWithCast<1>, StoreWithCast<1> >(int)": "x = x.to(dtype)",
+    "elementwise_kernel<128, 4, f>(int)": "model = torch.compile(model)  # generates kernels for these strides",
+    "elementwise_kernel_manual_unroll<128, 8, f>(int)": "model = torch.compile(model)  # generates kernels for these strides",
+    "frobnicate<4>(int)": "# what holds one of them",
+}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_kernel_that_streams_at_less_than_half_of_the_bandwidth_has_the_code_of_its_loads(name: str) -> None:
+    """Reading and writing 100 MB each takes 98 us at an A100's 2,039 GB/s: less than half of it from 197 us on."""
+    for us, asks in ((195, False), (198, True)):
+        calls = [("cos", [[25_000_000]], "float", us, f"void at::native::{name}")] * 12
+        items = {item.id: item for item in analysed(eager(calls)).advice}
+        assert ("inefficient-kernels" in items) == asks
+    item = items["inefficient-kernels"]
+    assert item.code.startswith(STREAMS[name])
+    assert ("in 5,000 blocks on 108 multiprocessors: nothing in its launch explains that" in item.why) == (
+        name[0] == "v"
+    )
+    assert ("strided, broadcast or of several types" in item.why) == (name[0] == "e")
+
+
+def updating(name: str, count: int = 88) -> list[object]:
+    """Build graphs of a product and so many pointwise kernels in a row, the last of this name; all are too small."""
+    pointwise = "void at::native::vectorized_elementwise_kernel<4, at::native::{}(at::TensorIteratorBase&)::x>(int)"
+    names = [GEMM, *[pointwise.format("lerp_scalar_kernel")] * count, pointwise.format(name)]
+    return [
+        [call("cudaGraphLaunch", 1_000 * n, 10, correlation=n + 1),
+         *(kernel(each, 1_000 * n + 15 + 11 * k, 10, correlation=n + 1, grid=[8, 1, 1]) for k, each in enumerate(names))]
+        for n in range(12)
+    ]  # fmt: skip
+
+
+def test_an_optimizer_that_graphs_replay_is_fused_before_its_capture() -> None:
+    """All 89 kernels of each update but the longest may go, with the gaps before them; compiling the model fuses none."""
+    report = analysed(updating("addcdiv_cuda_kernel"))
+    items = {item.id: item for item in report.advice}
+    item = items["fused-optimizer"]
+    assert item.saves_ns_at_most == pytest.approx(12 * (88 * 10_000 + 89 * 1_000), abs=1)
+    assert "capturable=True" in item.code
+    assert "fuse-replayed" not in items
+    other = {item.id for item in analysed(updating("addcmul_cuda_kernel")).advice}
+    assert ("fused-optimizer" in other, "fuse-replayed" in other) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("Adam", "fused=True, capturable=True"), ("RMSprop", "foreach=True, capturable=True"), ("SGD", "fused=True")],
+)
+def test_only_optimizers_that_have_it_are_capturable(name: str, code: str) -> None:
+    warm_up = annotation(f"Optimizer.step#{name}.step", -500, 100)
+    item = advised("fused-optimizer", warm_up, updating("addcdiv_cuda_kernel"))
+    assert f"torch.optim.{name}(model.parameters(), **options, {code})" in item.code
+
+
+@pytest.mark.parametrize(
+    ("around", "says"),
+    [([], True), (op("Torch-Compiled Region: 0/0", 0, 5), False), (annotation("step[DECODE bs=4]", 0, 5_000), False)],
+    ids=["captured by the program", "compiled", "an engine"],
+)
+def test_what_graphs_repeat_changes_before_its_capture(around: object, says: bool) -> None:
+    graph = [call("cudaGraphLaunch", 0, 10, correlation=1),
+             *(kernel(WIDE, 20 + 60 * n, 50, grid=[500, 1, 1], correlation=1) for n in range(12))]  # fmt: skip
+    code = advised("fewer-bytes", graph, around).code
+    assert code.startswith("# before the capture: ") == ("cache_enabled=False" in code) == says
+
+
 @pytest.mark.parametrize("trains", [False, True])
 def test_training_does_not_quantize(trains: bool) -> None:
     step = [annotation("Optimizer.step#SGD.step", 990, 2)] if trains else []

@@ -25,7 +25,7 @@ KERNELS = ("compute", "memory", "latency", "other")
 REACHES: Mapping[str, tuple[str, ...]] = {
     "cuda-graphs": (*LAUNCHING, "device-gap"),
     "bigger-batch": (*{*IDLE_CAUSES, *SMALL, "compute", "memory", "communication", "other"},),
-    "fused-optimizer": (*LAUNCHING, "memory", "latency"),
+    "fused-optimizer": (*LAUNCHING, "memory", "latency", "device-gap"),
     "set-to-none": (*LAUNCHING, *KERNELS),
     "synchronization": ("synchronization", "blocking-copy", *LAUNCHING, *KERNELS, "copy"),
     "warm-up": HOST_CAUSES,

@@ -21,7 +21,7 @@ from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analyses.cpu import CpuRun
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analysis import Value
-from trace_analyzer.catalog.fixes import Fix, fixes, for_compiled, optimizer_in_few_launches, with_remark
+from trace_analyzer.catalog.fixes import Fix, fixes, for_compiled, for_replayed, optimizer_in_few_launches, with_remark
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.estimates import DeviceReplay, Estimates, change_of, with_changes
 from trace_analyzer.report import Advice, Predicted, Saving, Verdict
@@ -117,6 +117,8 @@ def _code(fix: Fix, opportunity: Opportunity, context: AdviceContext) -> str:
     case = opportunity.case or context.program or ""
     code = fix.code_of(context.platform, *((case,) if isinstance(case, str) else case), **opportunity.values)
     code = for_compiled(code) if context.is_compiled else code
+    if context.is_replayed and context.program != "serving" and not {*KERNEL_REGIMES}.isdisjoint(fix.regimes):
+        code = for_replayed(code)
     remark = "needs PyTorch 2" if context.is_torch_1 else window_context.OF_SCRIPTED
     return with_remark(code, remark) if context.is_torch_1 or context.is_scripted else code
 

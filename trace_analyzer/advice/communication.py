@@ -350,7 +350,7 @@ _CASTING = (
 
 def casts(context: AdviceContext) -> Opportunity | None:
     """Propose keeping weights and activations in the type that autocast converts them to at each call."""
-    rows = _cast_kernels(context)
+    rows = cast_kernels(context)
     opportunity = kernel_opportunity(
         context,
         rows,
@@ -363,7 +363,8 @@ def casts(context: AdviceContext) -> Opportunity | None:
     return opportunity and replace(opportunity, case="fp16" if underflows else "")
 
 
-def _cast_kernels(context: AdviceContext) -> pl.DataFrame:
+def cast_kernels(context: AdviceContext) -> pl.DataFrame:
+    """Return the kernels by which autocast converts inputs of operators."""
     inside, _ = launched_within(context, context.within.activities, _CAST)
     if inside.is_empty():
         return inside
@@ -373,7 +374,7 @@ def _cast_kernels(context: AdviceContext) -> pl.DataFrame:
 
 def runs_in_16_bits(context: AdviceContext) -> bool:
     """Return whether autocast is active, or matmuls and convolutions take most of their time in at most 16 bits."""
-    return mostly_narrow(context.within.activities) or not _cast_kernels(context).is_empty()
+    return mostly_narrow(context.within.activities) or not cast_kernels(context).is_empty()
 
 
 def compiled_copies(context: AdviceContext) -> Opportunity | None:

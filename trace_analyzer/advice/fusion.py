@@ -20,11 +20,11 @@ from trace_analyzer.advice.opportunity import (
     where_called,
     worth_ns,
 )
-from trace_analyzer.advice.overhead import LAUNCHING, idle_before, replayed_ratio
-from trace_analyzer.advice.window_context import COMPILED, AdviceContext
+from trace_analyzer.advice.overhead import LAUNCHING, idle_before
+from trace_analyzer.advice.window_context import COMPILED, AdviceContext, replayed_ratio
 from trace_analyzer.analyses.fusion import MASKS
 from trace_analyzer.catalog.event_names import LAYOUT_ASKED, OPTIMIZER_STEP, ZERO_GRAD, optimizer_step
-from trace_analyzer.catalog.fixes import has_fused
+from trace_analyzer.catalog.fixes import has_fused, optimizer_in_few_launches
 from trace_analyzer.frames.intervals import LENGTH_NS, union
 from trace_analyzer.frames.lookups import map_unique
 from trace_analyzer.units import counted, size
@@ -117,6 +117,7 @@ def fuse_replayed(context: AdviceContext) -> Opportunity | None:
     others = union(context.within.fusions.filter(pl.col("kind") != "chain"), ["device"])
     before, behind = (pl.col("fusible").shift(places).over("stream") for places in (1, -1))
     rows = _fusible(context, others, kinds).filter(pl.col("fusible"), before | behind)
+    rows = rows.join(replayed_updates(context), on="activity_id", how="anti", maintain_order="left")
     opportunity = kernel_opportunity(
         context,
         rows,
@@ -125,8 +126,13 @@ def fuse_replayed(context: AdviceContext) -> Opportunity | None:
         f"{in_a_step(context, rows.height, 'small kernel stands', 'small kernels stand')} beside another one on the same stream, and a"
         " graph starts each",
     )
+    return opportunity and _with_gaps(context, opportunity, rows)
+
+
+def _with_gaps(context: AdviceContext, opportunity: Opportunity, rows: pl.DataFrame) -> Opportunity:
+    """Return the opportunity of replayed kernels with the gaps before them."""
     gaps_ns = total(idle_before(context, rows, ("device-gap",)), LENGTH_NS)
-    return opportunity and replace(opportunity, saves_ns=opportunity.saves_ns + gaps_ns)
+    return replace(opportunity, saves_ns=opportunity.saves_ns + gaps_ns)
 
 
 def _followers(context: AdviceContext, others: pl.DataFrame) -> pl.DataFrame:
@@ -162,6 +168,8 @@ def _fusible(context: AdviceContext, others: pl.DataFrame, kinds: pl.Expr) -> pl
 
 def fused_optimizer(context: AdviceContext) -> Opportunity | None:
     """Propose a fused optimizer: idle time before its launches, and its passes over memory; none takes sparse gradients."""
+    if (replayed := _replayed_optimizer(context)) is not None:
+        return replayed
     asked = context.host.those(pl.col("name").str.contains(LAYOUT_ASKED), "thread_id", "start_ns")
     asked = asked.rename({"thread_id": "launch_thread", "start_ns": "launch_ns"})
     if launched_within(context, asked, optimizer_step(context.optimizer))[1]:
@@ -174,6 +182,39 @@ def fused_optimizer(context: AdviceContext) -> Opportunity | None:
     passes = run_opportunity(context, runs, how, "the optimizer reads and writes parameters and state several times")
     both = (_optimizer_launches(context, is_foreach=is_foreach), passes)
     return combined(known) if (known := [one for one in both if one is not None]) else None
+
+
+_DIVIDES = r"addcdiv|PointwiseOp\w*Functor<[^()]*divides"
+"""Kernels that end an update of Adam and its kin, of one tensor or of a list; only optimizers have them."""
+
+
+def replayed_updates(context: AdviceContext) -> pl.DataFrame:
+    """Return the kernels by which graphs update parameters, with the number of their ``update``.
+
+    A graph names no operators: these are pointwise kernels in a row, at least one of which only optimizers have.
+    """
+    passes = (pl.col("kind") == "kernel") & (pl.col("group") == "pointwise") & (pl.col("activity_count") > 1)
+    rows = context.within.activities.sort("stream", "start_ns").with_columns(passes.fill_null(False).alias("passes"))
+    if not rows.get_column("passes").any():
+        return rows.clear().with_columns(pl.lit(0, pl.UInt32).alias("update"))
+    is_update = map_unique(rows.select("name"), pl.col("name").str.contains(_DIVIDES).alias("divides"))
+    rows = rows.hstack(is_update).with_columns(pl.struct("stream", "launch_id", "passes").rle_id().alias("update"))
+    return rows.filter("passes", pl.col("divides").any().over("update"))
+
+
+def _replayed_optimizer(context: AdviceContext) -> Opportunity | None:
+    """Propose a fused optimizer before its capture, where graphs replay one of several kernels."""
+    rows = replayed_updates(context)
+    length = pl.col("duration_ns")
+    opportunity = kernel_opportunity(
+        context,
+        rows,
+        length * (1 - (length.max() / length.sum()).over("update")),
+        "time of the optimizer's kernels but for the longest of each update, as a fused one makes one pass, and the gaps before them",
+        f"{in_a_step(context, rows.height, 'kernel of a graph updates parameters', 'kernels of a graph update parameters')}",
+        optimizer=optimizer_in_few_launches(context.optimizer, context.platform, captured=True),
+    )
+    return opportunity and replace(_with_gaps(context, opportunity, rows), is_replayed=False)
 
 
 def _optimizer_launches(context: AdviceContext, *, is_foreach: bool) -> Opportunity | None:

@@ -8,7 +8,8 @@ from math import prod
 import polars as pl
 
 from trace_analyzer import thresholds
-from trace_analyzer.advice.communication import QUANTIZED, runs_in_16_bits
+from trace_analyzer.advice.communication import QUANTIZED, cast_kernels, runs_in_16_bits
+from trace_analyzer.advice.fusion import replayed_updates
 from trace_analyzer.advice.opportunity import (
     Opportunity,
     in_a_step,
@@ -147,8 +148,9 @@ def fewer_bytes(context: AdviceContext) -> Opportunity | None:
     dtype = next((d for d in ("bf16", "fp16") if context.model and context.model.peak_flops(d)), None)
     if dtype is None or runs_in_16_bits(context):
         return None
-    updates, _ = launched_within(context, context.within.activities, OPTIMIZER_STEP)
-    own = context.within.activities.join(updates, on="activity_id", how="anti", maintain_order="left")
+    own, launched = context.within.activities, launched_within(context, context.within.activities, OPTIMIZER_STEP)
+    for updates in (launched[0], replayed_updates(context)):
+        own = own.join(updates.select("activity_id"), on="activity_id", how="anti", maintain_order="left")
     halved = halved_in_16_bits(trains=context.program == "training")
     passes = own.filter(
         map_unique(own.select("bound", "group", "bucket", "operator"), halved.alias("halved")).to_series()
@@ -302,20 +304,22 @@ def inefficient_kernels(context: AdviceContext) -> Opportunity | None:
     rows = _far_below(context, "inefficient")
     if rows.is_empty():
         return None
-    sums = rows.group_by("name", "bucket", "operator", "dtype").agg(pl.col("duration_ns").sum())
+    sums = rows.group_by("name", "bucket", "operator", "dtype").agg(pl.col("duration_ns").sum(), pl.col("blocks").max())
     longest = sums.sort("duration_ns", "name", "operator", descending=[True, False, False])
-    name, bucket, operator, dtype, _ = longest.row(0)
+    name, bucket, operator, dtype, _, blocks = longest.row(0)
+    loads, explains = next((why for pattern, why in _LOADS.items() if re.search(pattern, name)), ("", ""))
     opportunity = kernel_opportunity(
         context,
         rows,
         pl.col("lost_ns"),
         "time of these kernels minus their time at the roof",
-        f"{in_a_step(context, rows.height, 'kernel fills', 'kernels fill')} the device, and neither memory nor arithmetic"
-        f" units limit {'it' if rows.height == 1 else 'them'}: {_reaching(rows)}",
+        f"{in_a_step(context, rows.height, 'kernel fills', 'kernels fill')} the device, and something else than memory and"
+        f" arithmetic units takes most of {'its' if rows.height == 1 else 'their'} time: {_reaching(rows)}"
+        f"{explains.format(blocks=count(blocks or 0), units=context.model and context.model.sm_count)}",
         **profiled(context, name),
     )
     is_aten = (operator or "aten::").startswith("aten::")
-    case = "" if bucket in _GENERATED else "experts" if name.startswith("fused_moe_kernel") else "custom"
+    case = loads if bucket in _GENERATED else "experts" if name.startswith("fused_moe_kernel") else "custom"
     if bucket == "matmul" and not is_aten:
         case = "own matmul" if dtype in _PLAIN and not re.search(QUANTIZED, operator) else "custom"
     elif operator and is_aten and bucket in ("attention", "convolution"):
@@ -323,6 +327,22 @@ def inefficient_kernels(context: AdviceContext) -> Opportunity | None:
     return opportunity and replace(opportunity, case=case)
 
 
+_LOADS = {
+    r"\bunrolled_elementwise_kernel<.*WithCast": (
+        "converts",
+        "; the first converts types, and loads each element by itself",
+    ),
+    r"\belementwise_kernel(_manual_unroll)?<": (
+        "strided",
+        "; operands of the first are strided, broadcast or of several types, so that it loads each element by itself",
+    ),
+    r"\bvectorized_elementwise_kernel<": (
+        "contiguous",
+        "; loads of the first are contiguous and vectorized, in {blocks} blocks on {units} multiprocessors: nothing in its launch"
+        " explains that",
+    ),
+}
+"""PyTorch's pointwise kernels (aten/src/ATen/native/cuda/CUDALoops.cuh) -> case of code, and what the name says of their loads."""
 _PLAIN = ("bf16", "fp16", "fp32", "tf32")
 
 
@@ -373,7 +393,8 @@ def _far_below(context: AdviceContext, why: str) -> pl.DataFrame:
     unfused = union(context.within.fusions.filter(pl.col("kind").is_in(["attention", "optimizer"])), ["device"])
     slow = context.within.roofs.filter(why).select("activity_id", "roof_ns", "lost_ns")
     rows = context.within.activities.filter(pl.col("group") != "communication")
-    rows = rows.join(context.within.missed, on="activity_id", how="anti", maintain_order="left")
+    for others in (context.within.missed, cast_kernels(context)):
+        rows = rows.join(others.select("activity_id"), on="activity_id", how="anti", maintain_order="left")
     return outside(rows.join(slow, on="activity_id", how="inner", maintain_order="left"), unfused)
 
 

@@ -31,7 +31,7 @@ from trace_analyzer.advice.opportunity import (
     where_called,
     worth_ns,
 )
-from trace_analyzer.advice.window_context import COMPILED, AdviceContext
+from trace_analyzer.advice.window_context import COMPILED, AdviceContext, replayed_ratio
 from trace_analyzer.catalog.event_names import (
     BLOCKING,
     CALLS,
@@ -71,12 +71,6 @@ def _once(context: AdviceContext) -> pl.DataFrame:
 
 def _is_cold(context: AdviceContext) -> bool:
     return context.verdict.cause == "cold-start" or not _once(context).is_empty()
-
-
-def replayed_ratio(activities: pl.DataFrame) -> float:
-    """Return the share of activities that graph launches enqueued."""
-    launched = activities.drop_nulls("launch_id")
-    return launched.filter(pl.col("activity_count") > 1).height / launched.height if launched.height else 0.0
 
 
 def cuda_graphs(context: AdviceContext) -> Opportunity | None:

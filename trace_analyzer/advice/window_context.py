@@ -99,6 +99,12 @@ def _provenance(fused_kernels: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def replayed_ratio(activities: pl.DataFrame) -> float:
+    """Return the share of activities that graph launches enqueued."""
+    launched = activities.drop_nulls("launch_id")
+    return launched.filter(pl.col("activity_count") > 1).height / launched.height if launched.height else 0.0
+
+
 @dataclass(frozen=True)
 class AdviceContext:
     """The inputs of the rules: the verdict, and the tables of its window (``within``).
@@ -142,6 +148,11 @@ class AdviceContext:
     def launch_count(self) -> int:
         """Return the number of launches of the window's activities."""
         return self.within.activities.get_column("launch_id").drop_nulls().n_unique()
+
+    @property
+    def is_replayed(self) -> bool:
+        """Return whether graphs launch nearly all of the window's work in a program that no compiler made graphs of."""
+        return not self.is_compiled and replayed_ratio(self.within.activities) > thresholds.REPLAYED_RATIO
 
     @cached_property
     def wait_count(self) -> int:

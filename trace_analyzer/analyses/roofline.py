@@ -40,15 +40,18 @@ ROOFED = ("compute", "memory")
 def _is_far_below() -> pl.Expr:
     """Return whether a kernel is long enough and stays below `thresholds.INEFFICIENT_ROOF_RATIO`.
 
+    One that only streams through memory counts below half of the roof (`thresholds.HALF_ROOF_RATIO`): plain copies reach more.
     Of operators with several kernels, which share its minimum bytes though each may process all data (a radix sort),
     only matmuls count. False where the roof is unknown, or may be higher than the record shows.
     """
+    streams = (pl.col("bound") == "memory") & (pl.col("group") == "pointwise")
+    least = pl.when(streams).then(thresholds.HALF_ROOF_RATIO).otherwise(thresholds.INEFFICIENT_ROOF_RATIO)
     return (
         pl.col("bound").is_in(ROOFED)
         & (pl.col("duration_ns") >= thresholds.SMALL_KERNEL_NS)
         & (pl.col("work_from") != "at-least")
         & (ALONE | (pl.col("group") == "matmul"))
-        & (pl.col("roof_ns") < thresholds.INEFFICIENT_ROOF_RATIO * pl.col("duration_ns"))
+        & (pl.col("roof_ns") < least * pl.col("duration_ns"))
     ).fill_null(False)
 
 

@@ -218,6 +218,22 @@ def for_compiled(code: str) -> str:
     return "\n".join(dict.fromkeys(_OR_COMPILES.sub("", calls).splitlines()))
 
 
+_AUTOCAST = re.compile(r"(\btorch\.autocast\([^()\n]*)\)")
+
+
+def for_replayed(code: str) -> str:
+    """Return code that changes kernels, for a program whose graphs repeat those that they captured; else as it is.
+
+    >>> print(for_replayed('with torch.autocast("cuda", dtype=torch.bfloat16): step()'))
+    # before the capture: a graph repeats the kernels that it captured
+    with torch.autocast("cuda", dtype=torch.bfloat16, cache_enabled=False): step()
+    """
+    if "graph" in code or "capture" in code or all(line.startswith("#") for line in code.splitlines()):
+        return code
+    uncached = _AUTOCAST.sub(r"\1, cache_enabled=False)", code)
+    return f"# before the capture: a graph repeats the kernels that it captured\n{uncached}"
+
+
 FUSED = ("Adagrad", "Adam", "AdamW", "SGD")
 FOREACH = ("Adadelta", "Adafactor", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop")
 """Optimizers of torch.optim with ``fused=True``, and those with ``foreach=True`` only."""
@@ -230,10 +246,20 @@ def has_fused(name: str, platform: Platform | None = None) -> bool:
     return name in FUSED and (name, platform) != ("Adagrad", "xpu")
 
 
-def optimizer_in_few_launches(name: str, platform: Platform | None = None) -> str:
-    """Return code for an optimizer of this class, on the CPU without a platform; "" is a class that the trace does not name."""
+_NOT_CAPTURABLE = ("Adafactor", "Adagrad", "SGD")
+"""Those of them without ``capturable=True``, which keeps the number of the step on the device."""
+
+
+def optimizer_in_few_launches(name: str, platform: Platform | None = None, *, captured: bool = False) -> str:
+    """Return code for an optimizer of this class, on the CPU without a platform; "" is a class that the trace does not name.
+
+    With ``captured``, a graph replays its updates.
+    """
+    if captured and not name:
+        return "# the program's optimizer, before the capture: Adam, AdamW: fused=True, capturable=True; others: foreach=True, capturable=True"
     if name in FUSED + FOREACH:
         option = "fused" if has_fused(name, platform) else "foreach"
+        option += "=True, capturable" if captured and name not in _NOT_CAPTURABLE else ""
         late = _OF_LATE if platform and name == "Adagrad" and option == "fused" else ""
         return f"optimizer = torch.optim.{name}(model.parameters(), **options, {option}=True)  # options: the present ones{late}"
     if not name:
