@@ -6,7 +6,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 from click.testing import CliRunner
-from compare_sides import Program
+from compare_sides import ADD, Program
+from kineto import analysed, call, kernel, op
 
 from trace_analyzer import cli, pipeline
 from trace_analyzer.compare import matching, profiles
@@ -50,6 +51,19 @@ def test_the_capture_option(traces: tuple[Path, Path]) -> None:
     assert CliRunner().invoke(cli.main, ["compare", eager, graph, "--capture", "-"]).exit_code == 2
     missing = CliRunner().invoke(cli.main, ["compare", eager, graph, "--capture", "nowhere.json"])
     assert (missing.exit_code, "nowhere.json" in missing.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(("launch", "count"), [("cudaGraphLaunch", 60), ("cudaLaunchKernel", 12)])
+def test_each_kernel_of_a_graph_within_an_operator_is_a_call(launch: str, count: int) -> None:
+    """A compiled region launches a graph of five kernels in each millisecond, or one kernel alone."""
+    each = 5 if launch == "cudaGraphLaunch" else 1
+    work = [
+        [op("my::region", t, 30), call(launch, t + 10, 10, correlation=n + 1),
+         *(kernel(ADD, t + 40 + 100 * k, 90, correlation=n + 1) for k in range(each))]
+        for n, t in enumerate(range(0, 12_000, 1_000))
+    ]  # fmt: skip
+    report = analysed(work)
+    assert profiles.profile_of(report).calls.get_column("count").sum() == count
 
 
 def within(side: profiles.Profile, path: str) -> profiles.Profile:

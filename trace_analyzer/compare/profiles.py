@@ -259,11 +259,12 @@ def lookup_steps(pieces: pl.DataFrame, lengths: pl.DataFrame) -> pl.Series:
 
 
 def _with_work(pieces: pl.DataFrame, report: Report) -> pl.DataFrame:
-    """Return pieces of activities with kind, category, group, kernel, its number ``what``, flop and roof_ns."""
+    """Return pieces of activities with kind, category, group, kernel, its number ``what``, flop, roof_ns and in_graph."""
     ids = pieces.get_column("activity_id")
     names = report.tables["activities"].select(
-        "kind", "name", "bucket", "group", "bound", "flop", "blocks", "replayed_module"
+        "kind", "name", "bucket", "group", "bound", "flop", "blocks", "replayed_module", "launch_id"
     )[ids]
+    launches = report.tables["launches"].select("launch_id", (pl.col("activity_count") > 1).alias("in_graph"))
     roofs = report.tables["roofs"].select("activity_id", "roof_ns")
     places = lookups.inverse_index(roofs.get_column("activity_id"), report.tables["activities"].height)[ids]
     is_kernel = pl.col("kind") == "kernel"
@@ -296,6 +297,7 @@ def _with_work(pieces: pl.DataFrame, report: Report) -> pl.DataFrame:
         pl.coalesce("module", names.get_column("replayed_module").cast(pl.String).str.replace("_[0-9]+$", "")),
         flop.alias("flop"),
         is_first.alias("is_first"),
+        lookups.lookup(launches, names, "launch_id").to_series(),
         numbers.alias("what"),
         lookups.gather(roofs.get_column("roof_ns"), places).alias("roof_ns"),
     )
@@ -315,10 +317,10 @@ def _calls(work: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.DataFr
     numbers, firsts = lookups.factorize(*work.select(pl.col(key).cast(pl.Categorical)))
     by = pl.col("call").cast(pl.UInt64)
     counts = (
-        work.select("operator_id", "is_first", "flop", numbers.alias("call"))
+        work.select("operator_id", "is_first", "in_graph", "flop", numbers.alias("call"))
         .with_columns(
             # A kernel replayed by a graph, or launched outside operators, is a call of its own.
-            pl.when(pl.col("operator_id").is_null())
+            pl.when(pl.col("operator_id").is_null() | pl.col("in_graph").fill_null(False))
             .then("is_first")
             .otherwise((by + firsts.len() * pl.col("operator_id")).is_first_distinct())
             .alias("operators")
