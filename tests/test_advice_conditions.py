@@ -532,7 +532,7 @@ def test_what_is_good_is_what_the_vendor_s_best_matmuls_reach(us: int, asks: boo
 
 STREAMS = {
     "vectorized_elementwise_kernel<4, x>(int)": "# analyze calibrate",
-    "unrolled_elementwise_kernel<f, 4, LoadWithCast<1>, StoreWithCast<1> >(int)": "x = x.to(dtype)",
+    "unrolled_elementwise_kernel<f, 4, LoadWithCast<1>, StoreWithCast<1> >(int)": "x = x.to(torch.bfloat16)",
     "elementwise_kernel<128, 4, f>(int)": "model = torch.compile(model)  # generates kernels for these strides",
     "elementwise_kernel_manual_unroll<128, 8, f>(int)": "model = torch.compile(model)  # generates kernels for these strides",
     "frobnicate<4>(int)": "# what holds one of them",

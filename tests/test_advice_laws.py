@@ -176,7 +176,7 @@ def test_the_order_of_advice() -> None:
     ranked: list[tuple[str, tuple[int, ...] | None, float, float, dict[str, Any]]] = [
         ("stacks", None, 0, 0, {"fix": "record-stacks"}),
         ("waits, before what they hinder", None, 0.01, 0.01, {"fix": "synchronization"}),
-        ("graph", (60, 50, 62), 0.4, 0.5, {"fix": "cuda-graphs", "after": ("synchronization",)}),
+        ("graph", (60, 50, 62), 0.4, 0.5, {"fix": "cuda-graphs", "after": ("synchronization", "pinned-memory")}),
         ("estimate", (80, 50, 82), 0.2, 0.5, {}),
         ("bound", None, 0.3, 0.3, {}),
         ("known beside the limit", (72, 70, 73), 0.28, 0.28, {"limits": False}),
@@ -184,6 +184,7 @@ def test_the_order_of_advice() -> None:
         ("beside the limit, uncertain", (30, 20, 100), 0.7, 0.8, {"known": False, "limits": False}),
         ("beside the limit", None, 0.36, 0.36, {"limits": False}),
         ("last resort", (40, 38, 42), 0.6, 0.62, {"fix": "bigger-batch"}),
+        ("no gain, but a graph needs it", (99, 97, 99), 0.01, 0.9, {"fix": "pinned-memory"}),
         ("no gain", (99, 97, 99), 0.01, 0.9, {}),
     ]
     items = []
@@ -193,7 +194,8 @@ def test_the_order_of_advice() -> None:
         item = Advice(title, "", "", "", 1, "", saving, predicted=predicted, is_of_limit=what.get("limits", True))
         fix = fixes()[what.get("fix", "host-wait")]
         items.append((fix, opportunity(fix.id, after=what.get("after", ())), item))
-    assert [item.title for item in _ranked(items[::-1])] == [title for title, *_ in ranked]
+    assert [item.title for item in _ranked(items[::-1])] == [title for title, *_ in ranked[:-1]]
+    assert [item.title for item in _ranked(items[-1:])] == ["no gain"], "where nothing gains, that is said"
 
 
 @given(random_traces())

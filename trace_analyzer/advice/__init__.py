@@ -256,8 +256,8 @@ def ranked_ratio(item: Advice) -> float:
 def _ranked(items: Sequence[tuple[Fix, Opportunity, Advice]]) -> tuple[Advice, ...]:
     """Sort by `ranked_ratio`, the largest first; what others come ``after`` stands right before them, if it gains by itself.
 
-    Behind come, in this order: what is for another regime and nothing shows to help; last resorts; what the replay says
-    gains nothing.
+    Behind come, in this order: what is for another regime and nothing shows to help; last resorts. What the replay says
+    gains nothing is left out where other advice gains, unless that needs it: then it is last.
     """
 
     def gains_nothing(item: Advice) -> bool:
@@ -274,7 +274,9 @@ def _ranked(items: Sequence[tuple[Fix, Opportunity, Advice]]) -> tuple[Advice, .
             -ranked_ratio(item),
         )
 
-    by_place = sorted(items, key=place)
+    needs = {fix_id for _, opportunity, item in items if not gains_nothing(item) for fix_id in opportunity.after}
+    worth = [one for one in items if not gains_nothing(one[2]) or one[0].id in needs]
+    by_place = sorted(worth or items, key=place)
     gaining = [one for one in by_place if not gains_nothing(one[2])]
     needed = [[*(other for other in gaining if other[0].id in one[1].after), one] for one in by_place]
     return tuple({item.id or item.title: item for group in needed for _, _, item in group}.values())
