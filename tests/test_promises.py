@@ -1,6 +1,7 @@
 """Test results of BEFORE's advice: complete, partial, none, and without a faster step."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -68,6 +69,17 @@ def test_a_part_of_a_promise(left_ns: int) -> None:
     assert kept.bound_held
     assert (kept.predicted_ns, kept.prediction_held) == (None, None)
     assert "came, within the bound, and AFTER's report still advises it" in result.summary(400)
+
+
+@pytest.mark.parametrize(
+    ("came", "held", "text"),
+    [(0.9, True, "came, within the bound;"), (1.1, False, "came, more than the bound;"),
+     (1.1, True, "came, more than the bound in its own lines, not in the whole;")],
+)  # fmt: skip
+def test_a_bound_is_said_to_hold_only_where_no_more_came(came: float, held: bool, text: str) -> None:
+    result, kept = loading_kept(HOST_BOUND)
+    changed = replace(kept, came_ns=came * kept.promised_ns_at_most, bound_held=held)
+    assert text in replace(result, promises=(changed,)).summary(400)
 
 
 @pytest.mark.sampled
