@@ -492,6 +492,13 @@ def test_what_changed_comes_first_and_hardware_only_where_devices_differ() -> No
     assert result.notes[0] == (
         "Changed: fp32 (90 % of kernel time) became bf16 (70 %); compiled kernels 0 % → 50 % of kernel time."
     )
+    # With a fused optimizer in fp32, 16-bit matmuls take less time than it: the type is theirs.
+    mixed = with_shares(**{"bf16": 0.3, "fp32": 0.7, "matmul bf16": 0.9, "compiled": 0.0, "flop": 1.0})
+    whole = with_shares(**{"fp32": 1.0, "matmul fp32": 1.0, "compiled": 0.0, "flop": 1.0})
+    assert compare(whole, mixed).notes[0] == (
+        "Changed: fp32 (100 % of the time of matmuls, convolutions and attention) became bf16 (90 %)."
+    )
+    assert "Changed:" not in compare(mixed, mixed).summary()
     newer = replace(new, facts=replace(new.facts, versions={"PyTorch": "2.8.0", "NCCL": "2.27.5"}))
     older = replace(eager, facts=replace(eager.facts, versions={"CUDA": "12.6", "PyTorch": "2.7.1", "NCCL": "2.27.5"}))
     assert compare(older, newer).notes[0].startswith("Changed: PyTorch 2.7.1 → 2.8.0; fp32 (90 %")

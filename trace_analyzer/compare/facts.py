@@ -86,13 +86,18 @@ class TimeShare:
     ratio: Quantity
 
 
+MATMULS_IN = "matmul "
+"""Beginning of names of shares of the time of matmuls, convolutions and attention."""
+
+
 @dataclass(frozen=True)
 class Facts:
     """All other facts that a comparison needs about a side.
 
     ``device`` is the label of the compared device, ``devices`` those of all that worked, if several. ``launches``
-    counts the launches of its work in all steps; None for a baseline saved without this count. ``shares`` are shares of kernel time by type of numbers,
-    that of ``compiled`` and ``replayed`` kernels, and that of matmuls' time whose FLOP are known (``flop``). ``cold`` is whether one-time work is most of the steps.
+    counts the launches of its work in all steps; None for a baseline saved without this count. ``shares`` are shares of kernel time by type of numbers
+    (after `MATMULS_IN` those of the time of matmuls, convolutions and attention, whose type the program chooses; an optimizer's
+    stays), that of ``compiled`` and ``replayed`` kernels, and that of matmuls' time whose FLOP are known (``flop``). ``cold`` is whether one-time work is most of the steps.
     ``versions`` are those of software, by name; ``levers`` those of the verdict.
     """
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from trace_analyzer.catalog.devices import find_device
 from trace_analyzer.catalog.kernels import group_label, line_label, line_phrase
 from trace_analyzer.compare.comparison import Bar, Comparison, Line, Side
+from trace_analyzer.compare.facts import MATMULS_IN
 from trace_analyzer.compare.judgement import side_without_operators
 from trace_analyzer.compare.profiles import DEVICE_SEPARATOR
 from trace_analyzer.compare.statistics import FLOOR_RATIO
@@ -168,7 +169,7 @@ def _sameness(result: Comparison) -> str:
 
 
 def _changed(result: Comparison) -> str:
-    """Write versions, the type of most kernel time, and shares of compiled and replayed kernels, where they changed."""
+    """Write versions, the type of numbers of most time, and shares of compiled and replayed kernels, where they changed."""
     before, after = (side.facts for side in result.sides)
     texts = [
         f"{name} {version} → {after.versions[name]}"
@@ -180,20 +181,28 @@ def _changed(result: Comparison) -> str:
 
 
 def _changed_kernels(before: Mapping[str, float], after: Mapping[str, float]) -> list[str]:
-    texts = []
-    types = [
-        max((n for n in shares if n not in (*_STATES, "flop")), key=lambda n: (shares[n], n), default="")
-        for shares in (before, after)
-    ]
-    if all(types) and types[0] != types[1]:
-        texts.append(
-            f"{types[0]} ({percent(before[types[0]])} of kernel time) became {types[1]} ({percent(after[types[1]])})"
-        )
+    texts = _changed_type(before, after)
     for name in _STATES:
         old, new = (shares.get(name, 0.0) for shares in (before, after))
         if abs(new - old) >= _STATE_CHANGE:
             texts.append(f"{name} kernels {percent(old)} → {percent(new)} of kernel time")
     return texts
+
+
+def _changed_type(before: Mapping[str, float], after: Mapping[str, float]) -> list[str]:
+    for start, of_what in ((MATMULS_IN, "the time of matmuls, convolutions and attention"), ("", "kernel time")):
+        (old, had), (new, has) = (_most_used(shares, start) for shares in (before, after))
+        if old and new:
+            return [f"{old} ({percent(had)} of {of_what}) became {new} ({percent(has)})"] if old != new else []
+    return []
+
+
+def _most_used(shares: Mapping[str, float], start: str) -> tuple[str, float]:
+    """Return the type of numbers with the largest of the shares whose names begin so, and the share; "" without any."""
+    types = {name.removeprefix(start): ratio for name, ratio in shares.items() if name.startswith(start)}
+    known = [(ratio, name) for name, ratio in types.items() if name not in (*_STATES, "flop") and " " not in name]
+    ratio, name = max(known, default=(0.0, ""))
+    return name, ratio
 
 
 def _once(result: Comparison) -> str:

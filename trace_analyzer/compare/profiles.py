@@ -1,6 +1,6 @@
 """Aggregate the steady steps of one side: the input of every comparison, small enough to be stored in a file."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -10,7 +10,7 @@ import polars as pl
 from trace_analyzer import schema, vocabulary
 from trace_analyzer.analyses import left_out, roofline
 from trace_analyzer.catalog.event_names import copy_direction
-from trace_analyzer.compare.facts import DeviceTime, Facts, RecordedSteps, TimeShare, promise, typical_step
+from trace_analyzer.compare.facts import MATMULS_IN, DeviceTime, Facts, RecordedSteps, TimeShare, promise, typical_step
 from trace_analyzer.frames import lookups
 from trace_analyzer.frames.intervals import LENGTH_NS
 from trace_analyzer.report import Report
@@ -428,7 +428,7 @@ def _facts(report: Report, device: int | None, work: pl.DataFrame, steps: pl.Dat
 
 
 def _shares(kernels: pl.DataFrame) -> tuple[TimeShare, ...]:
-    """Return shares of kernel time: of types of numbers, compiled kernels and replayed ones; of matmuls, of known FLOP."""
+    """Return the shares of `Facts`."""
     total = kernels.get_column("total_ns").sum()
     if not total:
         return ()
@@ -437,14 +437,18 @@ def _shares(kernels: pl.DataFrame) -> tuple[TimeShare, ...]:
     sums = kernels.select(pl.col("total_ns").filter(is_own).sum().alias(name) for name, is_own in own.items()).row(
         0, named=True
     )
-    types = kernels.drop_nulls("dtype").group_by("dtype").agg(pl.col("total_ns").sum()).sort("dtype").iter_rows()
-    is_matmul, is_known = pl.col("group") == "matmul", pl.col("own_flop").is_not_null()
-    time_ns = pl.col("total_ns")
-    known_ns, all_ns = (
-        kernels.filter(is_matmul).select(time_ns.filter(is_known).sum(), time_ns.sum().alias("all")).row(0)
-    )
-    known = known_ns / all_ns if all_ns else 0.0  # matmuls may all take no time
-    return (*(TimeShare(name, ns / total) for name, ns in (*types, *sums.items())), TimeShare("flop", known))
+    matmuls = kernels.filter(pl.col("group") == "matmul")
+    of_matmuls = int(matmuls.get_column("total_ns").sum()) or 1  # they may all take no time
+    known_ns = int(matmuls.filter(pl.col("own_flop").is_not_null()).get_column("total_ns").sum())
+    types = [(name, ns / total) for name, ns in _ns_by_type(kernels)]
+    types += [(MATMULS_IN + name, ns / of_matmuls) for name, ns in _ns_by_type(matmuls)]
+    states = [(name, ns / total) for name, ns in sums.items()]
+    return tuple(TimeShare(name, ratio) for name, ratio in (*types, *states, ("flop", known_ns / of_matmuls)))
+
+
+def _ns_by_type(kernels: pl.DataFrame) -> Iterator[tuple[str, int]]:
+    """Yield the types of numbers with the time of their kernels, ns."""
+    return kernels.drop_nulls("dtype").group_by("dtype").agg(pl.col("total_ns").sum()).sort("dtype").iter_rows()
 
 
 def _devices(report: Report) -> tuple[DeviceTime, ...]:
