@@ -14,6 +14,7 @@ from trace_analyzer.advice.opportunity import (
     kernel_opportunity,
     launched_within,
     outside,
+    replayed_updates,
     run_opportunity,
     steps_of,
     total,
@@ -182,24 +183,6 @@ def fused_optimizer(context: AdviceContext) -> Opportunity | None:
     passes = run_opportunity(context, runs, how, "the optimizer reads and writes parameters and state several times")
     both = (_optimizer_launches(context, is_foreach=is_foreach), passes)
     return combined(known) if (known := [one for one in both if one is not None]) else None
-
-
-_DIVIDES = r"addcdiv|PointwiseOp\w*Functor<[^()]*divides"
-"""Kernels that end an update of Adam and its kin, of one tensor or of a list; only optimizers have them."""
-
-
-def replayed_updates(context: AdviceContext) -> pl.DataFrame:
-    """Return the kernels by which graphs update parameters, with the number of their ``update``.
-
-    A graph names no operators: these are pointwise kernels in a row, at least one of which only optimizers have.
-    """
-    passes = (pl.col("kind") == "kernel") & (pl.col("group") == "pointwise") & (pl.col("activity_count") > 1)
-    rows = context.within.activities.sort("stream", "start_ns").with_columns(passes.fill_null(False).alias("passes"))
-    if not rows.get_column("passes").any():
-        return rows.clear().with_columns(pl.lit(0, pl.UInt32).alias("update"))
-    is_update = map_unique(rows.select("name"), pl.col("name").str.contains(_DIVIDES).alias("divides"))
-    rows = rows.hstack(is_update).with_columns(pl.struct("stream", "launch_id", "passes").rle_id().alias("update"))
-    return rows.filter("passes", pl.col("divides").any().over("update"))
 
 
 def _replayed_optimizer(context: AdviceContext) -> Opportunity | None:

@@ -9,7 +9,6 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.advice.communication import QUANTIZED, cast_kernels, runs_in_16_bits
-from trace_analyzer.advice.fusion import replayed_updates
 from trace_analyzer.advice.opportunity import (
     Opportunity,
     in_a_step,
@@ -18,6 +17,7 @@ from trace_analyzer.advice.opportunity import (
     launched_within,
     outside,
     profiled,
+    replayed_updates,
     steps_of,
     total,
     where_called,
