@@ -155,3 +155,20 @@ def test_what_is_wrong_is_named_first(name: str, first: str, code: str) -> None:
     item = ta.analyze(path_of(name)).advice[0]
     assert item.id == first
     assert code in item.code
+
+
+def test_a_cpu_and_a_device_that_take_equally_long_are_in_balance() -> None:
+    """No fix of one saves what the other takes as long for; a compiled chain spares kernels and launches, so both."""
+    report = report_on(path_of("prefill_b16"))
+    assert (report.verdict.regime, report.verdict.runner_up) == ("memory-bandwidth-bound", "overhead-bound")
+    assert "in balance with overhead, and no resource alone saves a tenth" in report.verdict.headline
+    (fuse,) = report.advice
+    assert fuse.id == "fusion"
+    assert fuse.predicted.low_ns < 0.95 * fuse.predicted.now_ns < fuse.predicted.high_ns
+
+
+def test_a_kernel_near_the_memorys_roof_has_nothing_known_to_gain() -> None:
+    """Layer normalization in bf16 takes 180 us eager, and 176 us in a kernel that Inductor generates."""
+    advice = report_on(FOLDER.parent / "gpu_workloads" / "layer-norm.json.gz").advice
+    assert [item.title for item in advice] == ["Nothing known to gain: kernels reach 62 % of the roof"]
+    assert "bandwidth" in advice[0].why

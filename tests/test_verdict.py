@@ -475,6 +475,20 @@ def test_what_saves_has_the_cause_and_what_hides_it_is_in_balance(
     assert (judged.regime, judged.runner_up, judged.cause) == (OVERHEAD, runner_up, cause)
 
 
+@pytest.mark.parametrize(("alone", "runner_up"), [(0.9, OVERHEAD), (0.89, None)])
+def test_where_nothing_saves_the_cpu_that_takes_as_long_is_in_balance(alone: float, runner_up: str | None) -> None:
+    """A CPU that takes as long as the step hides what the device could save, though the path is the device's."""
+    rows = (
+        Lever("host", 0.0, 0.0, 1.2, 0.012),
+        Lever("memory-bandwidth", 0.58, 0.58, 0.0, 0.0),
+        Lever("compute", 0.36, 0.36, 0.0, 0.0),
+    )
+    saves = levers(overhead_bound=0.2, memory_bandwidth_bound=0.0, compute_bound=0.0)
+    parts = parts_of(**{"memory": 58, "compute": 36, "device-gap": 6})
+    judged = judge(parts, levers=saves._replace(rows=rows, host_alone_ratio=alone))
+    assert (judged.regime, judged.runner_up) == (MEMORY, runner_up)
+
+
 @pytest.mark.parametrize(("best", "rest", "cause"), [("copies", "communication", "copies"), ("communication", "copies", "collectives")])  # fmt: skip
 def test_of_copies_and_collectives_those_that_save_are_the_cause_though_the_others_take_longer(
     best: Any, rest: Any, cause: str

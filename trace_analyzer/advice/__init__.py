@@ -70,7 +70,7 @@ def opportunities(
         for fix, opportunity in asked
         if max(
             _within_floor(fix, opportunity, fix_estimates, advice_context).saves_ns,
-            _estimated_ns(_predicted(fix, opportunity, fix_estimates, advice_context), advice_context.window_ns),
+            _estimated_ns(_predicted(fix, opportunity, fix_estimates, advice_context), advice_context),
         )
         >= max(1, _least_ns(fix, advice_context))
     ]
@@ -94,7 +94,7 @@ def _within_floor(fix: Fix, opportunity: Opportunity, estimates: Estimates, cont
         return opportunity
     predicted = _predicted(fix, opportunity, estimates, context)
     most_ns = round((1 - floor_ns / estimates.now_ns) * context.window_ns)
-    if predicted is not None and predicted.is_known:
+    if predicted is not None and (predicted.is_known or _is_hidden(context)):
         most_ns = max(most_ns, _best_ns(predicted, context.window_ns))
     if most_ns >= opportunity.saves_ns:
         return opportunity
@@ -223,9 +223,22 @@ def _best_ns(predicted: Predicted, window_ns: int) -> int:
     return min(round(_saved_ratio(predicted.low_ns, predicted) * window_ns), window_ns)
 
 
-def _estimated_ns(predicted: Predicted | None, window_ns: int) -> int:
-    """Return the saving in the window that a replay estimates; 0 without an estimate."""
-    return 0 if predicted is None else round(_saved_ratio(predicted.step_ns, predicted) * window_ns)
+def _is_hidden(context: AdviceContext) -> bool:
+    """Return whether no resource alone saves a tenth: what a fix gains then depends on how long the other ones take."""
+    levers = context.verdict.levers
+    return bool(levers) and levers[0].saves_ratio < thresholds.BALANCED_RATIO
+
+
+def _estimated_ns(predicted: Predicted | None, context: AdviceContext) -> int:
+    """Return the saving in the window that a replay estimates; 0 without an estimate.
+
+    Where resources hide each other, it is that of the best end of the interval: the other end is the other resource's.
+    """
+    if predicted is None:
+        return 0
+    if _is_hidden(context):
+        return _best_ns(predicted, context.window_ns)
+    return round(_saved_ratio(predicted.step_ns, predicted) * context.window_ns)
 
 
 def _is_of_limit(fix: Fix, advice_context: AdviceContext) -> bool:

@@ -465,22 +465,29 @@ def recompute_less(context: AdviceContext) -> Opportunity | None:
 
 
 def less_work(context: AdviceContext) -> Opportunity | None:
-    """Report compute-bound kernels that reach much of the roof, by name: nothing known makes them faster."""
+    """Report kernels of the limit that reach much of the roof, by name: nothing known makes them faster."""
+    limit = "memory" if context.verdict.regime == "memory-bandwidth-bound" else "compute"
     slow = context.within.roofs.filter(pl.col("inefficient") | pl.col("few_tiles"))
     rest = context.within.activities.join(slow, on="activity_id", how="anti", maintain_order="left")
-    heavy = rest.filter(pl.col("bound") == "compute").join(
+    heavy = rest.filter(pl.col("bound") == limit).join(
         context.within.roofs.select("activity_id", "roof_ns"), on="activity_id", how="left", maintain_order="left"
     )
     known = heavy.drop_nulls("roof_ns")
     reached = total(heavy, "roof_ns") / max(1, total(known, "duration_ns"))
-    good_ns = total(known, pl.col("roof_ns") / _best(context).fill_null(1.0))
+    if limit == "memory" and known.height and reached < thresholds.HALF_ROOF_RATIO:
+        return None  # something else limits them more than the memory does
+    best = _best(context).fill_null(1.0) if limit == "compute" else 1.0
+    good_ns = total(known, pl.col("roof_ns") / best)
     good = f", good ones {percent(total(known, 'roof_ns') / good_ns)}" if good_ns > total(known, "roof_ns") else ""
     opportunity = kernel_opportunity(
         context,
         heavy,
         pl.col("duration_ns"),
         "no figure: at the device's peak, only less work or a faster device shortens these kernels",
-        f"{in_a_step(context, heavy.height, 'kernel is limited', 'kernels are limited')} by arithmetic: {_reaching(heavy)}",
+        f"{in_a_step(context, heavy.height, 'kernel is limited', 'kernels are limited')} by {_LIMITS[limit]}: {_reaching(heavy)}",
         reached=f": kernels reach {percent(reached)} of the roof{good}" if known.height else "",
     )
-    return opportunity and replace(opportunity, is_saving=False)
+    return opportunity and replace(opportunity, is_saving=False, case=limit)
+
+
+_LIMITS = {"compute": "arithmetic", "memory": "the memory's bandwidth"}

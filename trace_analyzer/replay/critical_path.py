@@ -246,7 +246,7 @@ def levers(device_replay: DeviceReplay, window_findings: Findings | None) -> Lev
     rows = [Lever(one, shares.get(one, 0.0), on_path.get(one, 0.0), ns, ns / now) for one, ns in saves.items()]
     of_host = _ordered(_host_levers(replay, path, parts_ns))
     device_replay.trim()
-    return Levers(_ordered(rows), per_ns, of_host, measured=measured)
+    return Levers(_ordered(rows), per_ns, of_host, measured=measured, host_alone_ratio=replay.floors[0] / now)
 
 
 def _savings(

@@ -321,12 +321,14 @@ def step_verdicts(
 def _levers_of(findings: Findings, judged: Findings | None, levers: Levers) -> Levers:
     """Return the levers of the judged window for the device's steps, so that all have one verdict.
 
-    There are none for steps of another device, or of another kind of serving steps.
+    There are none for steps of another device, or of another kind of serving steps. That the host takes as long as a step
+    holds for those of the window alone.
     """
     if judged is None or findings.device.report.index != judged.device.report.index:
         return NO_LEVERS
-    is_alike = judged.window.step_kind is None or {*findings.window.steps} & {*judged.window.steps}
-    return levers if is_alike else NO_LEVERS
+    if {*findings.window.steps} & {*judged.window.steps}:
+        return levers
+    return levers._replace(host_alone_ratio=0.0) if judged.window.step_kind is None else NO_LEVERS
 
 
 _SCHEMA = {

@@ -61,7 +61,8 @@ class Levers(NamedTuple):
 
     ``host`` are those of the host's work. Without a replay there are none, and shares of time decide. Loading then counts
     with idle time that is charged to waits before it (``loading_behind_waits_ns``). ``measured`` returns the levers of
-    findings whose step was measured without the profiler, ns.
+    findings whose step was measured without the profiler, ns. ``host_alone_ratio`` is the share of a step that it takes
+    with a device that takes no time.
     """
 
     rows: tuple[Lever, ...] = ()
@@ -69,6 +70,7 @@ class Levers(NamedTuple):
     host: tuple[Lever, ...] = ()
     loading_behind_waits_ns: int = 0
     measured: Callable[[Findings, int], "Levers"] | None = None
+    host_alone_ratio: float = 0.0
 
     def of(self, regime: Regime) -> tuple[Lever, ...]:
         """Return the levers of a regime's resources."""
@@ -110,7 +112,8 @@ def leaders(
     already leads within a fifth of the largest saving, or from ``waiting_wins`` of the larger kernel regime's time on
     if it takes a quarter of the window. The second is in balance if the two are within a fifth of each other. Where no
     resource alone saves `BALANCED_RATIO` of the window, it is in balance if it saves anything worth it, else if of the
-    others it holds most of the critical path, and `BALANCED_RATIO` of it: each then hides the other.
+    others it holds most of the critical path, and `BALANCED_RATIO` of it: each then hides the other. A host that takes as
+    long as the step without the device hides what the device could save, also where the path is the device's.
     """
     amounts, first = groups_ns, _largest(groups_ns, groups_ns, waiting_wins, t.WAITING_WINDOW_RATIO * window_ns)
     if levers.saves_per_ns is not None:
@@ -123,9 +126,12 @@ def leaders(
     led, other = amounts[rows, first], rest[rows, second := _most(rest, rest_ns)]
     balanced = np.minimum(led, other) >= t.RUNNER_UP_RATIO * np.maximum(led, other)
     if levers.saves_per_ns is not None:
-        little = led < t.BALANCED_RATIO * window_ns
-        balanced = np.where(little, other >= t.WORTH_RATIO * window_ns, balanced)
-        on_path = np.array([sum(lever.path_ratio for lever in levers.of(key)) for key in ORDER]) * (groups_ns > 0)
+        alone = levers.host_alone_ratio >= 1 - t.BALANCED_RATIO
+        little = np.where(decides, led < t.BALANCED_RATIO * window_ns, alone)
+        balanced = np.where(little, decides & (other >= t.WORTH_RATIO * window_ns), balanced)
+        path = np.array([sum(lever.path_ratio for lever in levers.of(key)) for key in ORDER])
+        path[_OVERHEAD] += alone
+        on_path = path * (groups_ns > 0)
         on_path[rows, first] = 0.0
         hidden = little & ~balanced & (on_path.max(axis=1) >= t.BALANCED_RATIO)
         second, balanced = np.where(hidden, on_path.argmax(axis=1), second), hidden | balanced
@@ -408,7 +414,8 @@ def _moved(doubts: Sequence[Doubt]) -> list[Floats]:
 def _held(judgement: Judgement, moved: Floats) -> float:
     worlds = np.maximum([judgement.groups_ns[regime] for regime in ORDER] + moved, 0.0)
     regime, window = ORDER.index(judgement.regime), sum(judgement.groups_ns.values())
-    named = [leaders(worlds, window, judgement.levers, waiting_wins) for waiting_wins in _WAITING_WINS]
+    levers = judgement.levers._replace(host_alone_ratio=0.0)  # a host that takes less time hides less
+    named = [leaders(worlds, window, levers, waiting_wins) for waiting_wins in _WAITING_WINS]
     return float(np.mean([(first == regime) | (second == regime) for first, second in named]))
 
 
