@@ -47,6 +47,8 @@ from trace_analyzer.catalog.fixes import (
     optimizer_in_few_launches,
     pages,
 )
+from trace_analyzer.replay.prediction import Replay
+from trace_analyzer.replay.whatif import least_workers
 from trace_analyzer.report import Advice, Report
 
 pytestmark = pytest.mark.slow
@@ -433,7 +435,9 @@ def test_a_copy_of_what_an_operator_waits_for_is_no_pageable_memory(operator: st
 
 def test_a_pipeline_that_splits_its_inputs_gets_one_worker_and_its_estimate() -> None:
     frame = "transformers/pipelines/zero_shot_object_detection.py(164): preprocess"
-    first = analysed(iterations(lambda t: annotation(LOADS, t, 850), lambda t: python(frame, t, 851))).advice[0]
+    report = analysed(iterations(lambda t: annotation(LOADS, t, 850), lambda t: python(frame, t, 851)))
+    assert least_workers(Replay.of(report, 0)) == 1
+    first = report.advice[0]
     assert "num_workers=1)" in first.code
     assert first.predicted is not None
     assert first.predicted.low_ns >= 800_000, "one worker loads for 850 us a step; six reach the floor"

@@ -395,7 +395,7 @@ def test_of_serving_steps_those_of_the_kind_with_most_time_are_judged() -> None:
     headline = analysed(steps, devices=[]).verdict.headline
     assert headline.startswith("Of the 4 decode steps of the main thread (400 us each)"), headline
     alone = analysed(steps[1], devices=[]).verdict.headline
-    assert alone.startswith("Of the 1 prefill step of the main thread (900 us), "), alone
+    assert alone.startswith("Of the one prefill step of the main thread (900 us), "), alone
 
 
 def test_the_main_thread_is_that_of_the_steps_not_of_a_loader_that_computes_more() -> None:

@@ -30,7 +30,14 @@ from trace_analyzer.advice.window_context import (
     AdviceContext,
 )
 from trace_analyzer.analyses.cpu import CpuRun
-from trace_analyzer.catalog.event_names import DDP, LAYOUT_ASKED, OF_DATALOADER, OPTIMIZER_STEP, PROFILER_STEP_NAME
+from trace_analyzer.catalog.event_names import (
+    DDP,
+    LAYOUT_ASKED,
+    OF_DATALOADER,
+    ONE_WORKER,
+    OPTIMIZER_STEP,
+    PROFILER_STEP_NAME,
+)
 from trace_analyzer.catalog.fixes import (
     FUSED,
     OF_CPU,
@@ -134,13 +141,8 @@ def python_work(context: AdviceContext) -> Opportunity | None:
 
 
 _WORKERS = "_MultiProcessingDataLoaderIter"
-_PIPELINES = {
-    r"transformers/pipelines/(automatic_speech_recognition|document_question_answering|mask_generation|question_answering"
-    r"|token_classification|zero_shot_(audio_)?classification|zero_shot_object_detection)\.py\(": "chunk pipeline",
-    r"transformers/pipelines/\w+\.py\(": "transformers pipeline",
-}
-"""Frames of Hugging Face pipelines -> case of code for them, the first that matches: a pipeline makes its own
-DataLoader, and one of class ChunkPipeline resets more workers to one."""
+_PIPELINES = {ONE_WORKER: "chunk pipeline", r"transformers/pipelines/\w+\.py\(": "transformers pipeline"}
+"""Frames of Hugging Face pipelines -> case of code for them, the first that matches: a pipeline makes its own DataLoader."""
 
 
 def data_loading(context: AdviceContext) -> Opportunity | None:

@@ -296,6 +296,13 @@ def built_in_call(name: pl.Expr) -> pl.Expr:
     return named.str.replace(r"^<built-in method +of pybind11[^>]*>$", "C++ function")
 
 
+ONE_WORKER = (
+    r"transformers/pipelines/(automatic_speech_recognition|document_question_answering|mask_generation|question_answering"
+    r"|token_classification|zero_shot_(audio_)?classification|zero_shot_object_detection)\.py\("
+)
+"""Frames of Hugging Face pipelines of class ChunkPipeline, which resets more data-loading workers to one."""
+
+
 def is_annotation() -> pl.Expr:
     """Return whether an event only marks others; needs columns kind and name, of all of a file's names.
 

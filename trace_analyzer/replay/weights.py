@@ -12,6 +12,7 @@ import polars as pl
 
 from trace_analyzer import thresholds as t
 from trace_analyzer.catalog.devices import Device, find_device, interconnects_of
+from trace_analyzer.catalog.event_names import ONE_WORKER
 from trace_analyzer.frames import _path_loops
 from trace_analyzer.frames.lookups import as_strings, factorize
 from trace_analyzer.replay.graph import (
@@ -335,8 +336,16 @@ class Scene:
     @cached_property
     def has_workers(self) -> bool:
         """Return whether the recording already has data-loading workers."""
-        names = self.tables["host_events"].get_column("name").unique().cast(pl.String)
-        return bool(names.str.contains(WORKERS, literal=True).any())
+        return bool(self._names.str.contains(WORKERS, literal=True).any())
+
+    @cached_property
+    def takes_one_worker(self) -> bool:
+        """Return whether the program resets more data-loading workers to one."""
+        return bool(self._names.str.contains(ONE_WORKER).any())
+
+    @property
+    def _names(self) -> pl.Series:
+        return self.tables["host_events"].get_column("name").unique().cast(pl.String)
 
 
 def tighten(weights: Weights, gaps: Flags) -> None:

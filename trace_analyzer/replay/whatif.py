@@ -390,10 +390,12 @@ def standard_changes() -> tuple[Change, ...]:
 def least_workers(replay: Replay) -> int | None:
     """Return the fewest workers that load data as fast as a step without loading; None where that is not known.
 
-    Workers that exist already are not recorded, so their number is not known.
+    Workers that exist already are not recorded, so their number is not known. Some pipelines take one alone.
     """
     if replay.scene.has_workers:
         return None
+    if replay.scene.takes_one_worker:
+        return 1
     try:
         loading_ns = replay.weights((Change("prefetch", {"workers": 1}),)).at_least_ns
         without_ns = replay.step((Change("prefetch", {"workers": inf, "reach": "never"}),))

@@ -199,7 +199,8 @@ def _main_thread_sentence(run: CpuRun, cpu_time: pl.DataFrame) -> str:
     if not run.steps:
         return f"Of the {duration(run.window_ns)} of the main thread, {listed}."
     length = f"{duration(run.window_ns / run.steps)}{' each' if run.steps > 1 else ''}"
-    sentence = f"Of the {counted(run.steps, f'{run.step_kind} step')} of the main thread ({length}), {listed}."
+    steps = counted(run.steps, f"{run.step_kind} step") if run.steps > 1 else f"one {run.step_kind} step"
+    sentence = f"Of the {steps} of the main thread ({length}), {listed}."
     left_ns = sum(run.rest_ns.values())
     whole_ns = left_ns + run.window_ns
     if left_ns <= t.LEFT_OUT_RATIO * whole_ns:
