@@ -13,8 +13,8 @@ import gc
 import statistics
 import time
 from collections.abc import Callable
-from functools import _lru_cache_wrapper
 from pathlib import Path
+from types import FunctionType
 
 from trace_analyzer import pipeline
 
@@ -22,10 +22,10 @@ SAMPLE = Path(__file__).resolve().parents[1] / "sample_traces" / "synthetic_over
 
 
 def forget() -> None:
-    """Clear the cache of `trace_analyzer.tuning.remembered`."""
+    """Clear the caches of `trace_analyzer.tuning.remembered`."""
     for thing in gc.get_objects():
-        if isinstance(thing, _lru_cache_wrapper) and thing.__qualname__ == "remembered.<locals>.result":
-            thing.cache_clear()
+        if isinstance(thing, FunctionType) and thing.__code__.co_qualname == "remembered.<locals>.of_frame":
+            dict(zip(thing.__code__.co_freevars, thing.__closure__ or (), strict=True))["memory"].cell_contents.clear()
 
 
 def threads() -> None:

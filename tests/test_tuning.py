@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import polars as pl
 import pytest
 
-from trace_analyzer.tuning import ARENAS, limit_arenas, within_query
+from trace_analyzer.tuning import ARENAS, limit_arenas, remembered, within_query
 
 VARIABLE = "_RJEM_MALLOC_CONF"
 
@@ -79,3 +79,17 @@ def test_threads_may_all_work_within_queries_and_wait_for_each_other() -> None:
         others = [pool.submit(within_query, work) for _ in range(3)]
         assert within_query(work) == 4905
         assert [other.result() for other in others] == [4905] * 3
+
+
+def test_a_row_is_made_once_in_whatever_company_and_one_that_is_left_out_stays_out() -> None:
+    asked: list[object] = []
+
+    @remembered
+    def halves(frame: pl.DataFrame) -> pl.DataFrame:
+        asked.append(frame.get_column("value").to_list())
+        return frame.filter(pl.col("value") % 2 == 0).with_columns(half=pl.col("value") // 2)
+
+    for values, halved in (([], []), ([2, 3], [(2, 1)]), ([4, 3, 2], [(4, 2), (2, 1)]), ([3, 2], [(2, 1)])):
+        made = halves(pl.DataFrame({"value": values}, schema={"value": pl.Int64}))
+        assert (made.rows(), made.columns) == (halved, ["value", "half"])
+    assert asked == [[], [2, 3], [4]]

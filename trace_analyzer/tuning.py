@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _M_ARENA_MAX = -8
 _GARBAGE_AFTER = 200_000
 
 _REMEMBERED_ROWS = 2_048
-_REMEMBERED_FRAMES = 64
+_REMEMBERED_IN_ALL = 64 * _REMEMBERED_ROWS
 
 
 def collect_garbage_rarely() -> None:
@@ -164,23 +164,31 @@ def within_query(function: Callable[[], T]) -> T:
 
 
 def remembered(function: "Callable[[pl.DataFrame], pl.DataFrame]") -> "Callable[[pl.DataFrame], pl.DataFrame]":
-    """Cache the last results of a pure function for frames of up to 2,048 rows (benchmarks/again.py).
+    """Cache the rows of a pure function that keeps its columns and makes of each row, by itself, one or none, in order.
 
     Polars compiles the catalogues' patterns again for every report, which is a quarter of the time for a small trace.
-    Programs that analyse several traces meet the same names again.
+    Programs that analyse several traces meet the same names again, among others (benchmarks/again.py).
     """
-
-    @lru_cache(_REMEMBERED_FRAMES)
-    def result(columns: "tuple[tuple[str, pl.DataType], ...]", rows: tuple[tuple[object, ...], ...]) -> "pl.DataFrame":
-        import polars as pl
-
-        return function(pl.DataFrame(rows, schema=dict(columns), orient="row"))
+    memory: dict[object, tuple[dict[tuple[object, ...], tuple[object, ...] | None], pl.Schema]] = {}
 
     @wraps(function)
     def of_frame(frame: "pl.DataFrame") -> "pl.DataFrame":
+        import polars as pl
+
         if frame.height > _REMEMBERED_ROWS:
             return function(frame)
-        return result(tuple(frame.schema.items()), tuple(frame.rows()))
+        rows, key = frame.rows(), tuple(frame.schema.items())
+        known, schema = memory.get(key, ({}, None))
+        if schema is None or any(row not in known for row in rows):
+            if len(known) > _REMEMBERED_IN_ALL:
+                known = {}
+            new = [row for row in rows if row not in known]
+            made = function(pl.DataFrame(new, schema=frame.schema, orient="row"))
+            schema = made.schema
+            # Another thread may read the former rows meanwhile: they stay as they are.
+            known = known | dict.fromkeys(new) | dict(zip(made.select(frame.columns).rows(), made.rows(), strict=True))
+            memory[key] = known, schema
+        return pl.DataFrame([kept for row in rows if (kept := known[row])], schema=schema, orient="row")
 
     return of_frame
 

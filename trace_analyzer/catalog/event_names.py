@@ -141,7 +141,11 @@ def step_mark_rules() -> tuple[StepMarkRule, ...]:
 
 def step_marks(events: pl.DataFrame) -> pl.DataFrame:
     """Return distinct (kind, name) of ``events`` with a matching rule: kind, name, marks, source."""
-    names = events.select("kind", "name").unique(maintain_order=True)
+    return _marks_of(events.select("kind", "name").unique(maintain_order=True))
+
+
+@tuning.remembered
+def _marks_of(names: pl.DataFrame) -> pl.DataFrame:
     mark = first(
         (rule.holds, pl.struct(pl.lit(rule.marks).alias("marks"), pl.lit(rule.source).alias("source")))
         for rule in step_mark_rules()
