@@ -217,6 +217,7 @@ def test_convolutions_in_tf32_show_that_it_is_allowed() -> None:
     assert "tf32" not in ids(analysed(in_a_row("void nhwcToFoldedNhwcKernel<float, float, float, true, 2>(int)")))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("operator", "us", "code"),
     [
@@ -238,6 +239,7 @@ def test_cpu_operators_that_prepare_their_launch_for_long_do_not_compute(operato
     assert ("TORCH_LOGS=recompiles,guards" in first.code) == ("Compiled" in operator)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("prepares", "trains", "says", "code"),
     [
@@ -278,6 +280,7 @@ def test_graphs_save_neither_loading_nor_allocation_nor_short_kernels() -> None:
     assert saved(report)["cuda-graphs"] == sum(parts[cause] for cause in (*LAUNCHING, "device-gap"))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("named_us", "first", "asks"),
     [
@@ -434,16 +437,27 @@ def test_a_graph_holds_neither_steps_of_an_optimizer_nor_its_zeroed_gradients() 
 
 def test_an_optimizer_with_launches_per_parameter() -> None:
     assert "60 launches per update" in advised("fused-optimizer", optimizer("aten::addcdiv_")).why
-    assert "fused-optimizer" not in ids(analysed(optimizer("aten::_foreach_addcdiv_")))
-    # A foreach optimizer makes a pass of each operator, and only some classes have a fused form.
-    for name, asks in (("Adam", True), ("Adagrad", True), ("RMSprop", False)):
-        report = analysed(optimizer("aten::_foreach_mul_ aten::_foreach_addcdiv_", f"Optimizer.step#{name}.step"))
-        assert ("fused-optimizer" in ids(report)) == asks
-    # A fused optimizer raises for sparse gradients; those of another optimizer do not matter.
-    sparse = op("aten::_nnz", 2_001, 1)
-    assert "fused-optimizer" not in ids(analysed([optimizer("aten::addcdiv_"), sparse]))
-    other = annotation("Optimizer.step#SparseAdam.step", 3_300, 9), op("aten::_nnz", 3_301, 1)
-    assert "fused-optimizer" in ids(analysed([optimizer("aten::addcdiv_"), *other]))
+
+
+FOREACH = "aten::_foreach_mul_ aten::_foreach_addcdiv_"
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    ("events", "asks"),
+    [
+        # A foreach optimizer makes a pass of each operator, and only some classes have a fused form.
+        (optimizer(FOREACH, "Optimizer.step#RMSprop.step"), False),
+        (optimizer(FOREACH, "Optimizer.step#Adam.step"), True),
+        (optimizer(FOREACH, "Optimizer.step#Adagrad.step"), True),
+        (optimizer("aten::_foreach_addcdiv_"), False),
+        # A fused optimizer raises for sparse gradients; those of another optimizer do not matter.
+        ([optimizer("aten::addcdiv_"), annotation("Optimizer.step#SparseAdam.step", 3_300, 9), op("aten::_nnz", 3_301, 1)], True),
+        ([optimizer("aten::addcdiv_"), op("aten::_nnz", 2_001, 1)], False),
+    ],
+)  # fmt: skip
+def test_a_fused_optimizer_is_for_classes_that_have_one(events: list[object], asks: bool) -> None:
+    assert ("fused-optimizer" in ids(analysed(events))) == asks
 
 
 MEGA = 1_000_000
@@ -634,9 +648,10 @@ def test_small_messages_want_bigger_buckets() -> None:
     assert "gradient-buckets" not in ids(analysed(messages(1_000), each)), "one a step cannot be merged"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "trains", "code"), [
-    ("_allgather_base", "FSDP::pre_forward", "set_modules_to_forward_prefetch"), ("_allgather_base", "", "async_op=True"),
     ("_allgather_base", "Optimizer.step#Muon.step", "register_post_accumulate_grad_hook"),
+    ("_allgather_base", "FSDP::pre_forward", "set_modules_to_forward_prefetch"), ("_allgather_base", "", "async_op=True"),
     ("allreduce", "Optimizer.step#Adam.step", "register_post_accumulate_grad_hook"), ("alltoall", "FSDP::pre_forward", "all_to_all_single(out, x, async_op=True)"),
     ("allreduce", "", "all_reduce(x, async_op=True)"), ("allreduce", "megatron/core/ddp.py(1): f", "--overlap-grad-reduce"),
     ("allreduce", "DistributedDataParallel.forward", "options of the program's DistributedDataParallel(...)"), ("allreduce", "deepspeed/ops.py(1): f", "overlap_comm"),

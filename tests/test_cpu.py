@@ -89,6 +89,7 @@ def test_the_verdict_says_where_the_time_goes_and_what_to_change() -> None:
     assert "Record with activities" not in report.summary(), "nothing is missing"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("events", "has", "lacks"),
     [
@@ -105,15 +106,16 @@ def test_code_fits_the_program(events: list[object], has: tuple[str, ...], lacks
     assert [words in code for words in (*has, *lacks)] == [True] * len(has) + [False] * len(lacks)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("inputs", "fix", "asked"),
     [
-        (DOUBLE, "cpu-double", True),
         (NUMBER, "cpu-double", False),  # the precision is that of the first tensor
+        (DOUBLE, "cpu-double", True),
         ({}, "cpu-double", False),
         (TYPED, "cpu-bfloat16", True),
-        *((TYPED | {"Input type": [name] * 2}, "cpu-bfloat16", False) for name in ("c10::BFloat16", "c10::Half", "long int")),
         ({"Input Dims": [[4, 4], [4, 4]]}, "cpu-bfloat16", False),  # only what is known to have 32 bits
+        *((TYPED | {"Input type": [name] * 2}, "cpu-bfloat16", False) for name in ("c10::BFloat16", "c10::Half", "long int")),
     ],
 )  # fmt: skip
 def test_advice_on_precision_is_for_the_types_of_tensors(inputs: dict[str, object], fix: str, asked: bool) -> None:
@@ -143,6 +145,7 @@ def test_a_compiler_s_python_and_operators_are_compilation_which_the_window_leav
     assert "The window leaves out 97 % of the thread's time: 9.09 ms of 9.39 ms (compilation)." in steady
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("events", "fix", "has"),
     [
@@ -166,11 +169,12 @@ def test_code_is_for_what_takes_the_time(events: list[object], fix: str, has: st
     assert has in next(item.code for item in report.advice if item.id == fix)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("event", "part", "fix"),
     [
-        (op("quantized::linear_dynamic", 40, 2_000), "matmul", "cpu-bfloat16"),
         ([op("aten::_sparse_mm", 40, 2_000), op("aten::addmm", 41, 1_990, **TYPED)], "matmul", "cpu-bfloat16"),
+        (op("quantized::linear_dynamic", 40, 2_000), "matmul", "cpu-bfloat16"),
         ([op("aten::gru", 40, 2_000), op("aten::mul", 41, 990), op("aten::add", 1_035, 990)], "pointwise", "cpu-fusion"),
         (op("aten::slice", 40, 2_000), "dispatch", "cpu-fusion"),
         (python("<built-in function kernel>", 40, 2_000), "other-operators", "cpu-python"),
@@ -222,6 +226,7 @@ CPU_CASES: dict[str, tuple[Callable[[int], object], Callable[[int], object]]] = 
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fix", CPU_CASES)
 def test_a_fix_is_for_programs_that_need_it(fix: str) -> None:
     """Check each page of a run on the CPU: just above the least share, just below, and where the program has it."""
@@ -310,6 +315,7 @@ def test_each_optimizer_of_the_program_keeps_its_class() -> None:
     assert "Adam(model.parameters(), **options, fused=True)" in fix.code
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("loads_us", "workers"), [(100, 1), (490, 1), (510, 2), (700, 3), (995, 16)])
 def test_the_fewest_workers_that_keep_up_with_the_rest_of_a_step(loads_us: int, workers: int) -> None:
     steps = [
@@ -346,6 +352,7 @@ def test_python_is_what_frames_name_and_a_launch_is_no_work() -> None:
     assert cpu_time(steps, launches, devices=[A100])["dispatch"] == 3 * 390
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "names",
     [
@@ -359,6 +366,7 @@ def test_who_asks_for_a_device_and_a_compiler_for_all_devices_run_on_the_cpu(nam
     assert run(*(op(name, 505 + n, 0.5) for n, name in enumerate(names))).verdict.status == "cpu-run"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "name", ["nccl:all_reduce", "aten::cudnn_convolution", "aten::miopen_batch_norm", "aten::_flash_attention_forward"]
 )
@@ -370,6 +378,7 @@ def test_a_program_that_meant_a_device_keeps_the_words_on_its_missing_work(name:
     assert report.advice == ()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("more", [[], [call("AclrtLaunch", 506, 2, correlation=1)]], ids=["operators", "a call"])
 @pytest.mark.parametrize(
     ("name", "known"), [("torch_npu::npu_format_cast", "Ascend"), ("hpu::linear", "Gaudi"), ("mtia::copy", "MTIA")]
@@ -427,6 +436,7 @@ def test_a_tiny_operator_that_is_interrupted_once_has_no_more_work(shapes: dict[
     assert cpu_time([op("aten::mul", start, length, **shapes) for start, length in starts_and_lengths]) == parts
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("shapes", "lengths", "first"),
     [
@@ -455,6 +465,7 @@ def test_first_calls_that_start_threads_or_a_library_are_no_work(
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("name", "shapes", "lengths", "stalled"),
     [
