@@ -732,7 +732,7 @@ VALUES = {
     "chains": "torch.compile(f)", "sizes": "rows 13 → 16", "profile": "ncu softmax_kernel", "first": "Hide",
     "also": "  # 2 other kernels have such a name", "or_fewer_bits": ", or fewer bits",
     "optimizer": "optimizer = torch.optim.SGD(model.parameters(), **options, fused=True)",
-    "between": "", "reached": ": kernels reach 80 % of the roof", "arguments": ", scale=1.0", "about": "",
+    "between": "", "when": "once", "reached": ": kernels reach 80 % of the roof", "arguments": ", scale=1.0", "about": "",
 }  # fmt: skip
 
 

@@ -155,6 +155,7 @@ def test_what_is_wrong_is_named_first(name: str, first: str, code: str) -> None:
     item = ta.analyze(path_of(name)).advice[0]
     assert item.id == first
     assert code in item.code
+    assert item.title.endswith("once, not in each step") is (name == "graph_capture_inside")
 
 
 def test_a_cpu_and_a_device_that_take_equally_long_are_in_balance() -> None:

@@ -436,7 +436,8 @@ def graph_capture(context: AdviceContext) -> Opportunity | None:
     opportunity = idle_opportunity(
         context, pl.concat([captured, before.select(captured.columns)]), ("graph-capture",), why, extra
     )
-    return opportunity and replace(opportunity, case="in each step" if again else "")
+    when = "once, not in each step" if again else "before you measure or serve"
+    return opportunity and replace(opportunity, case="in each step" if again else "", values={"when": when})
 
 
 def host_wait(context: AdviceContext) -> Opportunity | None:
