@@ -78,6 +78,7 @@ CHANGED = [
     ("tf32", "large", {}, {"tf32": True}),
     ("fused-optimizer", "small", {}, {"optimizer": "fused"}),
     ("fused-optimizer", "tiny", {}, {"optimizer": "fused"}),
+    ("fused-optimizer", "large", {}, {"optimizer": "fused"}),  # 9.9 % of a step that arithmetic limits
     ("cuda-graphs", "tiny", {}, {"graph": True}),
     ("cuda-graphs", "small", {}, {"graph": True}),
     ("data-loading", "small", {"load_ms": 8.0}, {}),

@@ -66,13 +66,7 @@ def opportunities(
     }
     asked = [(fix, replace(opportunity, values={**of_trace, **opportunity.values})) for fix, opportunity in candidates]
     worthy = [
-        (fix, opportunity)
-        for fix, opportunity in asked
-        if max(
-            _within_floor(fix, opportunity, fix_estimates, advice_context).saves_ns,
-            _estimated_ns(_predicted(fix, opportunity, fix_estimates, advice_context), advice_context),
-        )
-        >= max(1, _least_ns(fix, advice_context))
+        (fix, opportunity) for fix, opportunity in asked if _is_worth(fix, opportunity, fix_estimates, advice_context)
     ]
     once = _once_each(worthy, advice_context)
     return tuple((fix, _within_floor(fix, opportunity, fix_estimates, advice_context)) for fix, opportunity in once)
@@ -251,11 +245,15 @@ def _may_help(fix: Fix, advice_context: AdviceContext) -> bool:
     return _is_of_limit(fix, advice_context) or not fix.last_resort
 
 
-def _least_ns(fix: Fix, advice_context: AdviceContext) -> float:
-    """Return the least saving of a recommended fix, ns."""
-    if _is_of_limit(fix, advice_context):
-        return worth_ns(advice_context)
-    return thresholds.OTHER_REGIME_RATIO * advice_context.window_ns
+def _is_worth(fix: Fix, opportunity: Opportunity, estimates: Estimates, context: AdviceContext) -> bool:
+    """Return whether a fix saves enough by all of its estimate's interval, else by the bound or the estimate, then more beside the limit."""
+    predicted = _predicted(fix, opportunity, estimates, context)
+    is_shown = predicted is not None and predicted.is_known and not opportunity.is_part
+    if predicted is not None and is_shown and _saved_ratio(predicted.high_ns, predicted) >= thresholds.WORTH_RATIO:
+        return True
+    most_ns = max(_within_floor(fix, opportunity, estimates, context).saves_ns, _estimated_ns(predicted, context))
+    other_ns = thresholds.OTHER_REGIME_RATIO * context.window_ns
+    return most_ns >= max(1, worth_ns(context) if _is_of_limit(fix, context) else other_ns)
 
 
 def ranked_ratio(item: Advice) -> float:

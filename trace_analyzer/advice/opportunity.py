@@ -197,15 +197,17 @@ def code_of_events(context: AdviceContext, blamed: pl.DataFrame, codes: pl.Serie
 
 
 def largest_operators(kernels: pl.DataFrame, steps: int = 1) -> str:
-    """Name the operators with most time, each with the class of its module; fused kernels with what they fuse."""
+    """Name the operators with most time, each with the class of its module; fused kernels with what they fuse.
+
+    Time in which several kernels of a name run side by side counts once.
+    """
     who = kernels.select("operator", "name", "module", "fused")
     numbers, firsts = factorize(*who)
-    sums = sum_by_group(numbers, kernels.get_column("duration_ns"), firsts.len())
     name = pl.coalesce("fused", "operator", KERNEL)
-    operator_in_module = pl.coalesce(pl.format("{} in {}", name, "module"), name)
-    return largest_names(
-        as_strings(who[firsts]).with_columns(sums.alias("ns")), operator_in_module, pl.col("ns"), steps
-    )
+    operator_in_module = pl.coalesce(pl.format("{} in {}", name, "module"), name).cast(pl.Categorical).alias("by")
+    texts = as_strings(who[firsts]).select(operator_in_module).to_series()
+    spans = union(members_of(kernels).with_columns(texts[numbers]), ["device", "by"])
+    return largest_names(spans, pl.col("by"), LENGTH_NS, steps)
 
 
 def profiled(context: AdviceContext, name: str) -> Mapping[str, str]:
@@ -369,7 +371,8 @@ def _within_their_part(
     multiplied by the largest saved share of any row, as several may run at once.
     """
     best = rows.filter(pl.col("time_ns") > 0).select((pl.col("saves_ns") / pl.col("time_ns")).max()).item() or 0.0
-    saves_ns = min(opportunity.saves_ns, round(min(1.0, best) * held_ns(context, rows, bounds)))
+    spans = union(members_of(rows), ["device"])
+    saves_ns = min(opportunity.saves_ns, round(min(1.0, best) * held_ns(context, spans, bounds)))
     if saves_ns <= 0:
         return None
     # Rounding may differ by a nanosecond.
@@ -379,7 +382,7 @@ def _within_their_part(
         opportunity,
         saves_ns=saves_ns,
         how_bound=opportunity.how_bound + cut,
-        why=f"{opportunity.why} ({share_of_step(context, total(rows, 'time_ns'))})",
+        why=f"{opportunity.why} ({share_of_step(context, total(spans, LENGTH_NS))})",
     )
 
 
