@@ -217,6 +217,7 @@ CPU_CASES: dict[str, tuple[Callable[[int], object], Callable[[int], object]]] = 
     ),
     "cpu-python": (lambda us: python("train.py(3): count", 0, us), lambda us: op("aten::sum", 0, us)),
     "cpu-threads": (lambda us: op("aten::mm", -900, us + 900, **SMALL), lambda us: op("aten::mm", -900, us + 900, **TYPED)),
+    "cpu-shapes": (lambda us: op("aten::mm", 0, us), lambda us: op("aten::mm", 0, us, **TYPED)),
     "cpu-unrecorded": (lambda us: [], lambda us: python("train.py(3): count", 0, us)),
     "cpu-warm-up": (
         lambda us: [op("aten::mm", 0, us - 20, **TYPED), op("aten::mm", us - 20, 20, **TYPED)],

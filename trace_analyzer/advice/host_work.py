@@ -200,7 +200,7 @@ class CpuFix:
     """The page of a fix: its texts, and which time of the main thread it concerns.
 
     This is time in ``parts`` of table `cpu_time` (of ``python``, that in PyTorch's own calls is ``python-of-torch``), in
-    ``phases`` of a step (all without), in operators whose first operand has so many ``bits`` (any without), and not in
+    ``phases`` of a step (all without), in operators whose first operand has so many ``bits`` (any without; 0 is unknown), and not in
     events whose name matches ``unless`` (Rust regex), and only if its matmuls reach under ``slower_than`` FLOP/s. It is
     worth saying from a share ``least`` of the window on. The change ``saves`` at most all of it; one that only shows what to
     change ranks by its time, or, as a ``last_resort``, behind all others. With ``keeps_longest``, the longest operator of each chain stays.
