@@ -261,6 +261,7 @@ def test_what_limits_has_the_headline_s_name(regime: str, cause: str | None, wor
     ("pageable", "kernel_us", "title"),
     [
         (12, 500, "Pin memory, then hide copies between host and device"),
+        (6, 500, "Hide copies between host and device"),  # half of them
         (1, 500, "Hide copies between host and device"),
         (0, 800, "Hide copies between host and device"),
     ],
@@ -575,6 +576,8 @@ def test_an_optimizer_that_graphs_replay_is_fused_before_its_capture() -> None:
     assert "fuse-replayed" not in items
     other = {item.id for item in analysed(updating("addcmul_cuda_kernel")).advice}
     assert ("fused-optimizer" in other, "fuse-replayed" in other) == (False, True)
+    eager_one = "void at::native::vectorized_elementwise_kernel<4, at::native::addcdiv_cuda_kernel(x)::y>(int)"
+    assert "fused-optimizer" not in saved(analysed(in_a_row(eager_one)))
 
 
 @pytest.mark.parametrize(

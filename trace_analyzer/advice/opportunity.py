@@ -466,7 +466,7 @@ def replayed_updates(context: AdviceContext) -> pl.DataFrame:
 
     A graph names no operators: these are pointwise kernels in a row, at least one of which only optimizers have.
     """
-    passes = (pl.col("kind") == "kernel") & (pl.col("group") == "pointwise") & (pl.col("activity_count") > 1)
+    passes = (pl.col("group") == "pointwise") & (pl.col("activity_count") > 1)
     rows = context.within.activities.sort("stream", "start_ns").with_columns(passes.fill_null(False).alias("passes"))
     if not rows.get_column("passes").any():
         return rows.clear().with_columns(pl.lit(0, pl.UInt32).alias("update"))
