@@ -25,6 +25,7 @@ from test_advice import (
     matmuls,
     messages,
     saved,
+    with_python,
 )
 
 from trace_analyzer.advice.kernels import _weights_are_most
@@ -473,6 +474,8 @@ MERGED = {"Input Dims": [[4096, 8, 512], [4096, 8]], "Input type": ["c10::Half",
         ("record-stacks", [launched(GEMM, 2_000 * n, 2_000 * n + 10, 1_500, n + 1) for n in range(12)], False),
         ("fused-optimizer", eager(cos_cos(6)), False),
         ("max-autotune", matmuls(1_765), False),
+        ("max-autotune", matmuls(1_765, "my_gemm", blocks=53), False),
+        ("python-work", [with_python(2_000), [op(f"ProfilerStep#{n}", 2_300 * n, 2_290) for n in range(12)]], True),
         ("skinny-matmuls", products(100), True),
         ("fewer-bytes", apart(WIDE.replace(", x>", ", c10::Half>")), False),
         ("fewer-bytes", [in_a_row(WIDE), kernel("ampere_bf16_s16816gemm_bf16_128x64", 1_600, 100)], False),
