@@ -28,7 +28,7 @@ from trace_analyzer.report import Advice, Report, Verdict, summaries
 
 _SIDE_BY_SIDE, _WIDE = 76, 92  # cells from which two blocks fit next to each other, and both with their times
 _WITHOUT_TIMES = 33  # cells of a block with the longest name, a bar and shares, but no times
-_TOP_CAUSES, _TOP_PARTS, _TOP_ADVICE = 5, 4, 3
+_TOP_CAUSES, _TOP_PARTS, _TOP_ADVICE = 4, 4, 3
 _COUNTED_ABOVE = 0.9
 """Share of the time of advice without an estimate that other advice counts, from which the first screen leaves it out."""
 _TOP_REASONS = {"high": 0, "medium": 1, "low": 2}
