@@ -7,6 +7,7 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import polars as pl
 import pytest
 import record_truth
 from conftest import SAMPLES
@@ -15,6 +16,7 @@ from record_truth import CHANGES, REPEATS, SIZES, Compared, Program, compare, ma
 
 from trace_analyzer.replay.whatif import changes_of
 from trace_analyzer.report import Report
+from trace_analyzer.units import percent
 
 SAMPLE = SAMPLES / "synthetic_overhead_synchronization.json.gz"
 RECORDED = SAMPLES / "gpu_truth"
@@ -199,6 +201,19 @@ def test_the_step_without_recording_is_nearer_to_the_measured_one(recorded: dict
         estimated += 1
         assert abs(unbiased.window_ns / len(window.steps) - measured) < abs(recorded_ns - measured), name
     assert estimated >= 7
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["small_plain.json.gz", "tiny_plain.json.gz"])
+def test_the_passes_of_an_optimizer_take_the_time_of_their_kernels(recorded: dict[str, Report], name: str) -> None:
+    """Each run of kernels spans idle time between these, which is several times as long."""
+    report = recorded[name]
+    (item,) = (item for item in report.advice if item.id == "fused-optimizer")
+    run = report.tables["fusions"].row(by_predicate=pl.col("kind") == "optimizer", named=True)  # one a step, all alike
+    window, taken_ns = report.verdict.window, run["time_ns"] / run["count"]
+    assert window is not None
+    assert taken_ns < (run["end_ns"] - run["start_ns"]) / 4
+    assert f"several times ({percent(taken_ns * len(window.steps) / window.length_ns)} of a step)" in item.why
 
 
 @pytest.mark.slow
