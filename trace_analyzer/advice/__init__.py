@@ -111,7 +111,7 @@ def _code(fix: Fix, opportunity: Opportunity, context: AdviceContext) -> str:
     case = opportunity.case or context.program or ""
     code = fix.code_of(context.platform, *((case,) if isinstance(case, str) else case), **opportunity.values)
     code = for_compiled(code) if context.is_compiled else code
-    if context.is_replayed and context.program != "serving" and not {*KERNEL_REGIMES}.isdisjoint(fix.regimes):
+    if context.replays_graphs and context.program != "serving" and not {*KERNEL_REGIMES}.isdisjoint(fix.regimes):
         code = for_replayed(code)
     remark = "needs PyTorch 2" if context.is_torch_1 else window_context.OF_SCRIPTED
     return with_remark(code, remark) if context.is_torch_1 or context.is_scripted else code

@@ -404,12 +404,15 @@ def max_autotune(context: AdviceContext) -> Opportunity | None:
     Kernels of other fixes do not count. No advice where good kernels would save too little.
     """
     roofs = context.within.roofs.filter(~pl.col("inefficient") & ~pl.col("few_tiles"))
-    best, good = _best(context), pl.col("roof_ns") / _best(context).fill_null(thresholds.GOOD_ROOF_RATIO)
+    best = _best(context)
     rows = (
         context.within.activities.filter(pl.col("bound") == "compute", pl.col("group") == "matmul")
         .join(context.within.missed, on="activity_id", how="anti")
         .join(roofs.select("activity_id", "roof_ns"), on="activity_id")
-        .with_columns(good.alias("good_ns"), (pl.col("roof_ns") / best.fill_null(1.0)).alias("best_ns"))
+        .with_columns(
+            (pl.col("roof_ns") / best.fill_null(thresholds.GOOD_ROOF_RATIO)).alias("good_ns"),
+            (pl.col("roof_ns") / best.fill_null(1.0)).alias("best_ns"),
+        )
         .filter(pl.col("good_ns") < pl.col("duration_ns"))
         .with_columns((pl.col("duration_ns") - pl.col("best_ns")).alias("lost_ns"))
     )

@@ -150,7 +150,7 @@ class AdviceContext:
         return self.within.activities.get_column("launch_id").drop_nulls().n_unique()
 
     @property
-    def is_replayed(self) -> bool:
+    def replays_graphs(self) -> bool:
         """Return whether graphs launch nearly all of the window's work in a program that no compiler made graphs of."""
         return not self.is_compiled and replayed_ratio(self.within.activities) > thresholds.REPLAYED_RATIO
 

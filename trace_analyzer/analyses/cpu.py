@@ -217,8 +217,7 @@ def _classified(
     rows = pieces.hstack(of_event[pieces.get_column("event_id")]).with_columns(
         pl.col("name", "kind", "phase").cast(pl.String)
     )
-    # In their order, so that the buckets of the same names are remembered.
-    names = rows.filter("is_operator").select("name", pl.col("name").alias("operator")).unique(maintain_order=True)
+    names = rows.filter("is_operator").select("name", pl.col("name").alias("operator")).unique()
     groups = kernel_buckets(names).select("name", pl.col("group").replace({"other": "other-operators"}).alias("group"))
     # A run of known shapes that takes longer than its median was probably interrupted: its work is that of the others.
     length, call = pl.col("duration_ns"), pl.struct("name", "input_dims", "input_types")

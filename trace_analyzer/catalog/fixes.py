@@ -258,10 +258,14 @@ def optimizer_in_few_launches(name: str, platform: Platform | None = None, *, ca
     if captured and not name:
         return "# the program's optimizer, before the capture: Adam, AdamW: fused=True, capturable=True; others: foreach=True, capturable=True"
     if name in FUSED + FOREACH:
-        option = "fused" if has_fused(name, platform) else "foreach"
-        option += "=True, capturable" if captured and name not in _NOT_CAPTURABLE else ""
-        late = _OF_LATE if platform and name == "Adagrad" and option == "fused" else ""
-        return f"optimizer = torch.optim.{name}(model.parameters(), **options, {option}=True)  # options: the present ones{late}"
+        is_fused = has_fused(name, platform)
+        asked = "fused=True" if is_fused else "foreach=True"
+        if captured and name not in _NOT_CAPTURABLE:
+            asked += ", capturable=True"
+        late = _OF_LATE if platform and name == "Adagrad" and is_fused else ""
+        return (
+            f"optimizer = torch.optim.{name}(model.parameters(), **options, {asked})  # options: the present ones{late}"
+        )
     if not name:
         fused = [known for known in FUSED if has_fused(known, platform)]
         return f"# fused=True where the optimizer has it ({', '.join(fused)}), else foreach=True"

@@ -343,7 +343,7 @@ class Scene:
         """Return whether the program resets more data-loading workers to one."""
         return bool(self._names.str.contains(ONE_WORKER).any())
 
-    @property
+    @cached_property
     def _names(self) -> pl.Series:
         return self.tables["host_events"].get_column("name").unique().cast(pl.String)
 

@@ -25,7 +25,7 @@ from trace_analyzer.report.summaries import device_code
 from trace_analyzer.vocabulary import ACTIVITIES, CPU_OPERATORS, GROUPS, Group, label
 
 KINDS: Mapping[str, Group] = {**GROUPS, **ACTIVITIES, **CPU_OPERATORS}
-"""Kinds of activities on the timeline: kernels by group, copies and memsets."""
+"""Kinds of activities on the timeline, and of operators of a run on the CPU."""
 
 MOST_ROWS = 100
 MOST_BESIDE = 6
