@@ -186,7 +186,7 @@ def environment() -> Environment:
         autoescape=True,
         optimized=False,  # folding constants takes a third of compiling, and there are hardly any
         undefined=StrictUndefined,
-        finalize=lambda value: inert(value) if isinstance(value, str) else value,
+        finalize=lambda value: inert(value) if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )
