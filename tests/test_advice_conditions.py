@@ -654,3 +654,26 @@ def test_kernels_are_named_without_namespaces_and_arguments(name: str, short: st
 def test_steps_of_an_engine_show_that_it_serves(name: str, option: str) -> None:
     """Engines name their steps where no frame or kernel of theirs was recorded."""
     assert option in advised("skinny-matmuls", products(4), annotation(name, 0, 5_000)).code
+
+
+@pytest.mark.parametrize(
+    ("program", "devices", "missing", "code"),
+    [
+        ([kernel(GEMM, 100 * n, 100) for n in range(12)], [A100], "record shapes", "record_shapes=True"),
+        (matmuls(563), [{"id": 0, "name": "Frobnicator 9"}], "the device's peaks are unknown", "--gpu NAME"),
+        (
+            [matmuls(563), [kernel(GEMM, 7_000 + 600 * n, 600) for n in range(20)]],
+            [A100],
+            "is unknown",
+            "ncu --set full",
+        ),
+    ],
+)
+def test_what_may_be_far_from_the_roof_is_not_called_near_it(
+    program: list[object], devices: list[dict[str, object]], missing: str, code: str
+) -> None:
+    """Less than half of the kernels' time has a roof: nothing shows that only less work shortens it."""
+    (item,) = (item for item in analysed(program, devices=devices).advice if item.id == "less-work")
+    assert missing in item.title
+    assert code in item.code
+    assert "faster device" not in item.code + item.how_bound

@@ -1,6 +1,7 @@
 """Check bounds of advice on random and real traces: none exceeds what its fix can reach or counts time twice."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from tiers import examples
 
 from trace_analyzer.advice import LAUNCHING, RULES, _ranked, ranked_ratio
-from trace_analyzer.advice.opportunity import Opportunity, total
+from trace_analyzer.advice.opportunity import Opportunity, combined, total
 from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.frames.intervals import LENGTH_NS, clip, union
 from trace_analyzer.pipeline import analyze
@@ -170,6 +171,14 @@ def test_advice_is_ranked_by_its_estimate_else_by_its_bound(
 
 def opportunity(fix_id: str, after: tuple[str, ...] = ()) -> Opportunity:
     return Opportunity(1, "", "", lambda steps: "", (None, None), after=after, is_first=fix_id == "record-stacks")
+
+
+def test_what_hardly_adds_to_a_bound_needs_no_words() -> None:
+    main, other = (
+        replace(opportunity("copies"), saves_ns=ns, why=why) for ns, why in ((99_100, "much"), (900, "0.9 %"))
+    )
+    assert (combined([main, other]).saves_ns, combined([main, other]).why) == (100_000, "much")
+    assert combined([main, replace(other, saves_ns=1_100)]).why == "much; 0.9 %"
 
 
 def test_the_order_of_advice() -> None:

@@ -56,7 +56,7 @@ def test_parts_of_under_a_twentieth_are_not_in_the_headline() -> None:
         ).verdict.headline
         for us in (450, 550)
     )
-    assert short.endswith("96 % is matmul, conv, attention (most of it in aten::mm).")
+    assert short.endswith("96 % is matmul, conv, attention (led by aten::mm).")
     assert long.endswith("; 5.5 % pointwise.")
 
 
@@ -376,6 +376,10 @@ def test_a_program_that_meant_a_device_keeps_the_words_on_its_missing_work(name:
     assert report.verdict.status == "no-gpu-activity"
     assert "ProfilerActivity.CUDA" in report.verdict.headline
     assert "30 % is data loading" in report.verdict.headline, "and the host's time beside them"
+    metrics = {item.metric for item in report.verdict.evidence}
+    on_the_cpu = {"tiny_operators", "other_threads_ratio"}
+    assert not on_the_cpu & metrics, "times of operators are those of their launches"
+    assert on_the_cpu <= {item.metric for item in run().verdict.evidence}
     assert report.advice == ()
 
 
@@ -496,7 +500,7 @@ def test_methods_have_one_name_whatever_object_they_are_called_on() -> None:
     work = [python("train.py(1): main", 0, 60), op("aten::mm", 0, 10), op("aten::mm", 40, 10)]
     report = analysed(work, frames, devices=[])
     assert report.tables["host_events"].get_column("name").cast(str).str.contains("0x").sum() == 0
-    assert "60 % is Python (most of it in split())" in report.verdict.headline
+    assert "60 % is Python (led by split())" in report.verdict.headline
     assert "split() (24 us)" in report.summary()
 
 

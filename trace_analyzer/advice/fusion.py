@@ -226,3 +226,16 @@ def set_to_none(context: AdviceContext) -> Opportunity | None:
     extra = ", that ends with the kernels of zero_grad() + the time in which they hold the device"
     kernels = held(context, members, members.get_column("bound").unique().to_list())
     return idle_opportunity(context, idle_before(context, members), LAUNCHING, why, extra, kernels)
+
+
+def recompute_less(context: AdviceContext) -> Opportunity | None:
+    """Propose less activation checkpointing, which repeats forward work in the backward pass."""
+    rows = context.within.activities.filter("recomputed")
+    return kernel_opportunity(
+        context,
+        rows,
+        pl.col("duration_ns"),
+        "all time of kernels that repeat forward work",
+        f"{in_a_step(context, rows.height, 'kernel')} in the backward pass repeated work of the forward pass (activation"
+        " checkpointing)",
+    )

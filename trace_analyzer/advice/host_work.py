@@ -113,6 +113,8 @@ def record_stacks(context: AdviceContext) -> Opportunity | None:
     if ns < max(1, thresholds.UNNAMED_RATIO * all_ns) or "overhead-bound" not in context.regimes:
         return None
     places = places_of(idle)
+    is_stacked = (context.host.names.get_column("kind") == "python").any() or not context.around.stacks.is_empty()
+    case = "ranges" if context.profiler is not None else "stacks" if is_stacked else ""
     return Opportunity(
         ns,
         "idle time in which the host recorded nothing; not a saving: it shows what could be one",
@@ -123,11 +125,8 @@ def record_stacks(context: AdviceContext) -> Opportunity | None:
         members=places,
         is_saving=False,
         is_first=context.verdict.cause == "host-unknown" or 2 * ns > all_ns,
-        case="ranges"
-        if context.profiler is not None
-        else "stacks"
-        if (context.host.names.get_column("kind") == "python").any()
-        else "",
+        case=case,
+        values={"what": "labels" if case == "stacks" else "stacks"},
     )
 
 

@@ -348,10 +348,20 @@ _PLAIN = ("bf16", "fp16", "fp32", "tf32")
 
 def _reaching(rows: pl.DataFrame) -> str:
     """Name the kernels that take longest, each with the share of its roof that it reaches."""
-    sums = rows.group_by("name").agg(pl.col("duration_ns", "roof_ns").sum(), pl.col("roof_ns").count().alias("known"))
+    known = pl.col("roof_ns", "flop").count().name.suffix("_known")
+    sums = rows.group_by("name").agg(pl.col("duration_ns", "roof_ns").sum(), known)
     return "; ".join(
-        f"{kernel_word(str(name))} {f'reaches {percent(roof / ns)} of the roof' if known else 'does unknown work'}"
-        for name, ns, roof, known in sums.sort("duration_ns", "name", descending=[True, False]).head(3).iter_rows()
+        f"{kernel_word(str(name))} "
+        + (
+            f"reaches {percent(roof / ns)} of the roof"
+            if rated
+            else "has an unknown roof"
+            if worked
+            else "does unknown work"
+        )
+        for name, ns, roof, rated, worked in sums.sort("duration_ns", "name", descending=[True, False])
+        .head(3)
+        .iter_rows()
     )
 
 
@@ -454,19 +464,6 @@ def _products(rows: pl.DataFrame) -> str:
     return " and ".join(name for name in ("matmuls", "convolutions", "attention") if name in buckets)
 
 
-def recompute_less(context: AdviceContext) -> Opportunity | None:
-    """Propose less activation checkpointing, which repeats forward work in the backward pass."""
-    rows = context.within.activities.filter("recomputed")
-    return kernel_opportunity(
-        context,
-        rows,
-        pl.col("duration_ns"),
-        "all time of kernels that repeat forward work",
-        f"{in_a_step(context, rows.height, 'kernel')} in the backward pass repeated work of the forward pass (activation"
-        " checkpointing)",
-    )
-
-
 def less_work(context: AdviceContext) -> Opportunity | None:
     """Report kernels of the limit that reach much of the roof, by name: nothing known makes them faster."""
     limit = "memory" if context.verdict.regime == "memory-bandwidth-bound" else "compute"
@@ -482,15 +479,28 @@ def less_work(context: AdviceContext) -> Opportunity | None:
     best = _best(context).fill_null(1.0) if limit == "compute" else 1.0
     good_ns = total(known, pl.col("roof_ns") / best)
     good = f", good ones {percent(total(known, 'roof_ns') / good_ns)}" if good_ns > total(known, "roof_ns") else ""
+    told = f": kernels reach {percent(reached)} of the roof{good}" if known.height else ""
+    bound, case = "no figure: at the device's peak, only less work or a faster device shortens these kernels", limit
+    if 2 * total(known, "duration_ns") < total(heavy, "duration_ns"):
+        bound = "no figure: the least possible time of these kernels is unknown"
+        case = "peaks" if context.model is None else "work" if context.within.shapes.height else "shapes"
+        told = f": {_UNKNOWN[case]}"
     opportunity = kernel_opportunity(
         context,
         heavy,
         pl.col("duration_ns"),
-        "no figure: at the device's peak, only less work or a faster device shortens these kernels",
-        f"{in_a_step(context, heavy.height, 'kernel is limited', 'kernels are limited')} by {_LIMITS[limit]}: {_reaching(heavy)}",
-        reached=f": kernels reach {percent(reached)} of the roof{good}" if known.height else "",
+        bound,
+        f"{in_a_step(context, heavy.height, 'kernel counts', 'kernels count')} as limited by {_LIMITS[limit]}: {_reaching(heavy)}",
+        reached=told,
+        **profiled(context, str(heavy.sort("duration_ns").get_column("name").last() or "")),
     )
-    return opportunity and replace(opportunity, is_saving=False, case=limit)
+    return opportunity and replace(opportunity, is_saving=False, case=case)
 
 
+_UNKNOWN = {
+    "peaks": "the device's peaks are unknown",
+    "shapes": "record shapes, to see how far kernels are from the roof",
+    "work": "how far kernels are from the roof is unknown",
+}
+"""Case of code -> what to say where less than half of the kernels' time has a roof."""
 _LIMITS = {"compute": "arithmetic", "memory": "the memory's bandwidth"}

@@ -58,15 +58,18 @@ _Reasoned = TypeVar("_Reasoned", Opportunity, Advice)
 def merged(items: Sequence[_Reasoned], **figures: Any) -> _Reasoned:
     """Merge items on different work into the first one, with the reasons of all and these figures."""
     how_bound = "; and ".join(item.how_bound for item in items)
-    return replace(items[0], why="; ".join(item.why for item in items), how_bound=how_bound, **figures)
+    texts = {"why": "; ".join(item.why for item in items), "how_bound": how_bound}
+    return replace(items[0], **{**texts, **figures})
 
 
 def combined(opportunities: Sequence[Opportunity]) -> Opportunity:
-    """Merge opportunities with different work, with their total saving."""
+    """Merge opportunities with different work, with their total saving; one that is under a hundredth of it needs no words."""
     members = [one.members for one in opportunities if one.members is not None]
+    all_ns = sum(one.saves_ns for one in opportunities)
     return merged(
         opportunities,
-        saves_ns=sum(one.saves_ns for one in opportunities),
+        saves_ns=all_ns,
+        why="; ".join(one.why for one in opportunities if 100 * one.saves_ns >= all_ns),
         members=pl.concat(members) if members else None,
     )
 

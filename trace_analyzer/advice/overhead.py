@@ -216,6 +216,8 @@ def synchronization(context: AdviceContext) -> Opportunity | None:
         else ""
     )
     why = opportunity.why
+    if is_part := gone_ns >= worth_ns(context):  # the replay takes out the waits alone
+        why += f"; {a_step(gone_ns, context.steps)} of it is launching and work of the operators that wait, which go with the wait"
     if is_in_pieces(context):
         every = context.launch_count / context.wait_count
         why += f"; {counted(every, 'launch comes', 'launches come')} with each wait: without waits, a CUDA graph can contain more"
@@ -224,7 +226,7 @@ def synchronization(context: AdviceContext) -> Opportunity | None:
         why=why,
         if_more=f"{calls}without them the CPU prepares its next work meanwhile, unless that work needs the results",
         where_if_more=partial(code_of_events, context, waits, waits.get_column("event_id")) if waits.height else None,
-        is_part=gone_ns >= worth_ns(context),  # the replay takes out the waits alone
+        is_part=is_part,
         case=_written_most(context, waits),
     )
 

@@ -48,7 +48,7 @@ RULE_OF_FIX: Mapping[str, Rule] = {
     "inefficient-kernels": kernels.inefficient_kernels,
     "max-autotune": kernels.max_autotune,
     "custom-kernels": communication.custom_kernels,
-    "recompute-less": kernels.recompute_less,
+    "recompute-less": fusion.recompute_less,
     "less-work": kernels.less_work,
     "overlap": communication.overlap,
     "gradient-buckets": communication.gradient_buckets,

@@ -28,7 +28,7 @@ CPU_TIME = schema.Table(
         backward_ns i64 Part of it in the backward pass.
         optimizer_ns i64 Part of it in the optimizer.
         count u32 Events with such time.
-        operator str The event with most of it.
+        operator str The event with the largest share of it.
     """),
 )
 
@@ -326,7 +326,7 @@ def cpu_time(cpu_run: CpuRun | None) -> pl.DataFrame:
 
 SECTION = Section(
     "Where the main thread's time goes",
-    "Without device work in the trace, the CPU is what runs; each instant counts once, by its innermost event.",
+    "Each instant of it counts once, by its innermost event; no work of a device could be accounted for.",
     show=(
         Shown("part", "part", "part", 0, markdown=True),
         Shown("time_ratio", "share", "share", 0, markdown=True),
@@ -335,7 +335,7 @@ SECTION = Section(
         Shown("backward_ns", "backward", terminal=76, markdown=True, unless_zero=True),
         Shown("optimizer_ns", "optimizer", terminal=76, markdown=True, unless_zero=True),
         Shown("count", "events", terminal=92, markdown=True),
-        Shown("operator", "most of it in", "name", terminal=100, markdown=True),
+        Shown("operator", "led by", "name", terminal=100, markdown=True),
     ),
 )
 

@@ -167,7 +167,7 @@ def with_main_thread(
     if run is None or not known:
         return verdict
     sentence = _main_thread_sentence(run, cpu_time)
-    evidence = tuple(_main_thread_evidence(run, cpu_time))
+    evidence = tuple(_main_thread_evidence(run, cpu_time, on_cpu=verdict.status == "cpu-run"))
     if verdict.status == "cpu-run":
         return without_regime("cpu-run", sentence, evidence)
     return replace(verdict, headline=f"{verdict.headline} {sentence}", evidence=(*verdict.evidence, *evidence))
@@ -193,7 +193,7 @@ def _meant_device(host: Host) -> str:
 def _main_thread_sentence(run: CpuRun, cpu_time: pl.DataFrame) -> str:
     """Write the three largest parts of the main thread's time."""
     (first, ratio, operator), *others = cpu_time.select("part", "time_ratio", "operator").head(3).iter_rows()
-    most = f" (most of it in {visible(operator)})" if operator else ""
+    most = f" (led by {visible(operator)})" if operator else ""
     rest = [f"{percent(ratio)} {phrase(part)}" for part, ratio, _ in others if ratio >= _WORTH_NAMING]
     listed = "; ".join([f"{percent(ratio)} is {phrase(first)}{most}", *rest])
     if not run.steps:
@@ -212,8 +212,8 @@ def _main_thread_sentence(run: CpuRun, cpu_time: pl.DataFrame) -> str:
 _WORTH_NAMING = 0.05
 
 
-def _main_thread_evidence(run: CpuRun, cpu_time: pl.DataFrame) -> Iterator[Evidence]:
-    """Yield steps, phases, short operators, FP64, FLOP/s and other threads."""
+def _main_thread_evidence(run: CpuRun, cpu_time: pl.DataFrame, *, on_cpu: bool) -> Iterator[Evidence]:
+    """Yield steps and phases, and of operators that work ``on_cpu`` short ones, FP64, FLOP/s and other threads."""
     if run.steps:
         yield Evidence("steps", run.steps, "steps", f"{run.step_kind} steps, marked by {run.steps_from}")
         yield Evidence("step_ns", run.window_ns / run.steps, "ns", "mean of these on the main thread")
@@ -222,6 +222,8 @@ def _main_thread_evidence(run: CpuRun, cpu_time: pl.DataFrame) -> Iterator[Evide
             yield Evidence(
                 f"{phase}_ratio", ns / run.window_ns, "ratio", f"share of the main thread's time in phase {phase}"
             )
+    if not on_cpu:
+        return  # the times of operators are those of their launches
     calls = run.pieces.filter(pl.col("part") == TINY)
     if calls.height:
         yield Evidence(

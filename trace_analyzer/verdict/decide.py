@@ -468,7 +468,7 @@ def _doubts_of_the_record(findings: Findings, judgement: Judgement) -> Iterator[
         yield "another program seems to use the device in turn: kernels may hold its turns too"
     unnamed, idle = findings.parts_ns.get("host-unknown", 0), idle_ns(findings.parts_ns)
     if judgement.regime == "overhead-bound" and unnamed > t.UNNAMED_RATIO * idle:
-        yield f"in {percent(unnamed / idle)} of its idle time the host recorded nothing (record with stacks)"
+        yield f"in {percent(unnamed / idle)} of its idle time the host recorded nothing"
     left = findings.left_out
     if left is not None and left.is_most:
         wider = "" if left.is_outside else " (--step all judges all of the device's work)"
