@@ -90,9 +90,19 @@ def swap_flips_every_sign(one: Comparison, other: Comparison) -> None:
         assert (line.before_total_ns, line.after_total_ns) == (mirrored.after_total_ns, mirrored.before_total_ns)
         assert line.by_count_ns == pytest.approx(-mirrored.by_count_ns, abs=1e-3)
         assert line.by_time_ns == pytest.approx(-mirrored.by_time_ns, abs=1e-3)
+    ways = [{(bar.name, bar.kind): bar.significant for bar in side.waterfall["bucket"]} for side in (one, other)]
+    assert ways[0] == ways[1]
 
 
 counts = st.one_of(st.none(), st.integers(0, 50))
+
+
+def test_swapped_sides_have_the_same_real_lines() -> None:
+    """A step of 13 ms against one of 3 ms: what is chance does not depend on which of them comes first."""
+    slow, fast = report(BASE.faster(loading_ns=10_000_000)), report(BASE.faster(norm_ns=68_000))
+    there, back = compare(slow, fast), compare(fast, slow)
+    swap_flips_every_sign(there, back)
+    assert there.interval_ns == pytest.approx([-end for end in reversed(back.interval_ns or ())])
 
 
 @given(st.integers(0, 10**12), st.integers(0, 10**12), counts, counts)
@@ -431,7 +441,7 @@ def test_promises() -> None:
     nothing = tuple(replace(promise, saves_ns_at_most=0.0) for promise in before.facts.advice)
     assert not kept_promises(replace(before, facts=replace(before.facts, advice=nothing)), after, result.matches)
     assert kept.prediction_held == (low <= kept.step_ns <= high)
-    assert ") held" in result.summary(400)
+    assert "), which held" in result.summary(400)
 
 
 def test_predictions_outlive_saving(tmp_path: Path) -> None:
@@ -464,7 +474,7 @@ def test_whole_recordings_are_compared_where_steps_do_not_correspond(tmp_path: P
     assert result.headline.startswith("Whole recordings, ")
     assert "if both did the same work" in result.headline
     assert "a step" not in result.summary()
-    assert any(note.startswith("Evidence of the same work: ") for note in result.notes)
+    assert any(note.startswith("How alike their work is: ") for note in result.notes)
     sums_are_exact(result)
     asked = compare(paths[0], paths[0], whole=True)
     assert asked.whole

@@ -30,7 +30,7 @@ def test_bars_that_may_be_chance_are_marked_and_not_named() -> None:
     within = [row.within_chance for row in comparison.waterfall_rows(bars, 200.0, 179.0)]
     assert within == [False, False, True, False, False]
     step = SimpleNamespace(step_ns=200.0)
-    result: Any = SimpleNamespace(both=(step, step), waterfall={"bucket": tuple(bars)}, significant=True)
+    result: Any = SimpleNamespace(both=(step, step), floor_ns=1.0, waterfall={"bucket": tuple(bars)}, significant=True)
     assert [item.name for item in named_bars(result)] == ["a", "c"], "of c too few steps tell"
     result.significant = False
     assert named_bars(result) == [], "where the step may differ by chance, of many bars some always differ by more"

@@ -206,6 +206,11 @@ class Comparison(Result):
         assert self.after is not None
         return self.before, self.after
 
+    @property
+    def floor_ns(self) -> float:
+        """Return the difference of a step up to which any may be chance."""
+        return statistics.floor_of(*(side.step_ns for side in self.both))
+
 
 _MOST_BARS = 12
 _LEAST_BAR = 0.01

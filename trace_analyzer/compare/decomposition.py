@@ -110,7 +110,7 @@ def _compared(before: Profile, after: Profile, unit: int) -> comparison.Comparis
         return _refused("the recordings share neither a call nor a kernel", before, after)
     same_work = judgement.is_same_work(matched.call, before, after) if are_calls_known else None
     same_program = judgement.is_same_program(same_work, alike) if same_work is not None else None
-    floor = statistics.FLOOR_RATIO * before.total_ns / before.steps
+    floor = statistics.floor_of(*(side.total_ns / side.steps for side in (before, after)))
     whole, adjustment = statistics.step_difference(before, after, floor=floor)
     result = comparison.Comparison(
         schema_version=comparison.SCHEMA_VERSION,
@@ -341,7 +341,7 @@ def differing_intervals(report: Report, result: comparison.Comparison) -> pl.Dat
     """
     before = result.both[0]
     scale, unit = scale_of(before.step_ns)
-    floor = statistics.FLOOR_RATIO * before.step_ns
+    floor = result.floor_ns
     names = {
         bar.name: f"{comparison.bar_label(bar)} {signed(bar.difference_ns, scale)} {unit} a step"
         for bar in result.waterfall["bucket"]

@@ -109,7 +109,7 @@ def _hold(result: comparison.Comparison, gate: Gate) -> GateResult:
     if before.has_steps and after.has_steps:
         before, after = before.divided(1), after.divided(1)
     step = before.total_ns / before.steps
-    floor, adjustment = statistics.FLOOR_RATIO * step, None
+    floor, adjustment = statistics.floor_of(step, after.total_ns / after.steps), None
     if gate.line is None and not gate.is_idle:
         name = "the step"
         real, adjustment = statistics.step_difference(before, after, floor=floor)

@@ -144,7 +144,8 @@ def likeness(before: Profile, after: Profile) -> Likeness:
     known = [side.facts.ratios.get("flop", 1.0) for side in (before, after)]
     is_known = min(known) >= FLOP_KNOWN and max(known) - min(known) <= FLOP_KNOWN_ALIKE
     flop = [side.facts.flop / side.steps if side.facts.flop and is_known else None for side in (before, after)]
-    kernels = [_kernels(side).select("operator", "category", "module", "count") for side in (before, after)]
+    key = ["kernel"] if side_without_operators(before, after) else ["operator", "category"]
+    kernels = [_kernels(side).select({*key, "module", "count"}) for side in (before, after)]
     in_modules = [side.drop_nulls("module") for side in kernels]
     names = [
         _kernels(side).select(pl.coalesce("operator", "kernel").alias("name"), "count") for side in (before, after)
@@ -153,7 +154,7 @@ def likeness(before: Profile, after: Profile) -> Likeness:
     has_modules = all(not side.is_empty() for side in in_modules)
     steps = before.steps, after.steps
     return Likeness(
-        calls=_ruzicka(_sums(kernels, ["operator", "category"], "count")[1], steps),
+        calls=_ruzicka(_sums(kernels, key, "count")[1], steps),
         modules=_ruzicka(_sums(in_modules, ["module"], "count")[1], steps) if has_modules else None,
         flop_ratio=flop[1] / flop[0] if flop[0] and flop[1] else None,
         operators=len(counts),
@@ -311,8 +312,8 @@ TARGETS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 _OTHER_WORK = ("bigger-batch",)
 """Fixes that change the work of a step: where the work is the same, they were not applied."""
-_FEWER_LAUNCHES = ("cuda-graphs", "set-to-none", "fused-optimizer", "fusion")
-"""Fixes that reduce launches: where a step has as many, another change shortened their lines."""
+_FEWER_LAUNCHES, _FEWER_KERNELS = ("cuda-graphs",), ("set-to-none", "fused-optimizer", "fusion")
+"""Fixes that reduce launches, and kernels too: where a step has as many, another change shortened their lines."""
 
 LEAST_PART = 0.1
 """Least share of an advice's bound that must be saved where its lines, or AFTER's report, alone do not show that it
@@ -359,9 +360,13 @@ def kept_promises(before: Profile, after: Profile, table: pl.DataFrame) -> tuple
     waits = gaps.select(pl.col("before_count", "after_count").sum()).row(0)
     has_fewer_waits = waits[0] and 2 * waits[1] / after.steps <= waits[0] / before.steps
     launches = before.facts.launches, after.facts.launches
-    has_as_many_launches = (
-        None not in launches and launches[1] / after.steps > (1 - LEAST_PART) * launches[0] / before.steps  # type: ignore[operator]
-    )
+    kernels = [int(_kernels(side).get_column("count").sum()) for side in (before, after)]
+    as_many = {
+        fix
+        for fixes, (old, new) in ((_FEWER_LAUNCHES, launches), (_FEWER_KERNELS, kernels))
+        if None not in (old, new) and new / after.steps > (1 - LEAST_PART) * old / before.steps  # type: ignore[operator]
+        for fix in fixes
+    }
     step_ns = before.total_ns / before.steps
     step, floor = step_ns - after.total_ns / after.steps, FLOOR_RATIO * step_ns
     if not after.facts.headline:
@@ -380,7 +385,7 @@ def kept_promises(before: Profile, after: Profile, table: pl.DataFrame) -> tuple
         bound = promise.saves_ns_at_most / before.unit_of_work  # 0 where an advice saves nothing itself
         remaining = left.get(promise.id, 0.0) / after.unit_of_work
         causes, buckets = TARGETS.get(promise.id, ((), ()))
-        if not bound or promise.id in _OTHER_WORK or (promise.id in _FEWER_LAUNCHES and has_as_many_launches):
+        if not bound or promise.id in _OTHER_WORK or promise.id in as_many:
             continue
         came = saved(causes, buckets) if causes or buckets else step
         late = 0.0

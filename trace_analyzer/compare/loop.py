@@ -150,7 +150,7 @@ def _timed(turn: Turn, sides: Sequence[Sequence[Path]], reason: str | None) -> T
         why = f"{reason}; nor does each have a step that was timed without the profiler, as `analyze record` and `ta.profile` do"
         return replace(turn, why=why, steps_ns=None, interval_ns=None)
     steps = statistics.mean(before), statistics.mean(after)
-    test = statistics.difference(before, after, floor=statistics.FLOOR_RATIO * steps[0], independent=(True, True))
+    test = statistics.difference(before, after, floor=statistics.floor_of(*steps), independent=(True, True))
     decision, why = decide(steps, test.significant)
     turn = replace(turn, decision=decision, why=f"{why} (steps that were timed without the profiler)")
     return replace(turn, steps_ns=steps, interval_ns=test.interval)

@@ -127,6 +127,7 @@ def _levels(rows: pl.DataFrame, before: Profile, after: Profile) -> list[_Level]
     operator, module, work = pl.col("operator").is_not_null(), pl.col("module").is_not_null(), pl.col("kind") != "idle"
     levels = [
         _Level("cause", ["category"], "count", ~work, is_matched_alone=True),
+        _replayed(),
         _Level("call", ["phase", "module", "operator", "shapes"], "calls", operator),
         _Level("call", ["phase", "module", "kernel", "grid"], "count", ~operator & pl.col("kernel").is_not_null()),
         _Level("operator", ["phase", "module", "operator"], "calls", operator),
@@ -152,6 +153,20 @@ def _levels(rows: pl.DataFrame, before: Profile, after: Profile) -> list[_Level]
         _Level("removed", ["phase", "operator", "kernel"], "calls", one_side[0], is_matched_alone=True),
         _Level("new", ["phase", "operator", "kernel"], "calls", one_side[1], is_matched_alone=True),
     ]
+
+
+def _replayed() -> _Level:
+    """Match kernels that one side alone launches without operators, as a graph does, with those of the other side.
+
+    A kernel's grids must agree in the mean of the side, as its calls in a graph are one row.
+    """
+    operator, of_side = pl.col("operator"), ["side", "kernel"]
+    bare = pl.col("side").filter(operator.is_null()).n_unique().over("kernel") == 1
+    grid = pl.col("blocks").sum().over(of_side) / pl.col("count").sum().over(of_side)
+    operators = operator.drop_nulls()
+    sole = pl.when(operators.n_unique().over("key") == 1).then(operators.first().over("key"))
+    where = (pl.col("kind") == "kernel") & bare
+    return _Level("replay", ["kernel", grid.alias("mean_grid")], "count", where, {"operator": sole})
 
 
 def _attention(before: Profile, after: Profile) -> pl.Expr | None:

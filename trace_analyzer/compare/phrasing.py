@@ -8,7 +8,6 @@ from trace_analyzer.compare.comparison import Bar, Comparison, Line, Side
 from trace_analyzer.compare.facts import MATMULS_IN
 from trace_analyzer.compare.judgement import side_without_operators
 from trace_analyzer.compare.profiles import DEVICE_SEPARATOR
-from trace_analyzer.compare.statistics import FLOOR_RATIO
 from trace_analyzer.units import NS_PER_MS, NS_PER_S, NS_PER_US, counted, duration, number, percent
 from trace_analyzer.vocabulary import limit_label
 
@@ -54,7 +53,7 @@ def named_bars(result: Comparison) -> list[Bar]:
     bars = result.waterfall["bucket"]
     if not bars or result.significant is False:
         return []
-    floor = max(FLOOR_RATIO * result.both[0].step_ns, _SHARE * abs(bars[0].difference_ns))
+    floor = max(result.floor_ns, _SHARE * abs(bars[0].difference_ns))
     return [bar for bar in bars if abs(bar.difference_ns) > floor and bar.significant is not False][:_NAMED]
 
 
@@ -163,7 +162,7 @@ def _sameness(result: Comparison) -> str:
     work = "FLOP not known" if flop is None else f"{times} FLOP of matmuls and convolutions"
     units = " --units N,M gives the units of work of each." if is_undivided(result) else ""
     return (
-        f"Evidence of the same work: {percent(result.matched_ratio.call)} of kernel time in equal calls (operator and shapes),"
+        f"How alike their work is: {percent(result.matched_ratio.call)} of kernel time in equal calls (operator and shapes),"
         f" {alike.equal_operators} of {alike.operators} operators equally often{a_step(result)}, {work}.{units}"
     )
 
@@ -208,10 +207,9 @@ def _most_used(shares: Mapping[str, float], start: str) -> tuple[str, float]:
 def _once(result: Comparison) -> str:
     """Write how one-time work differs, which longer runs spread over more steps."""
     before, after = (side.once_ns / side.steps for side in result.sides)
-    step = result.both[0].step_ns
-    if abs(after - before) <= FLOOR_RATIO * step:
+    if abs(after - before) <= result.floor_ns:
         return ""
-    scale, unit = scale_of(step)
+    scale, unit = scale_of(max(side.step_ns for side in result.both))
     rest = (result.difference_ns or 0.0) - (after - before)
     return (
         f"One-time work (compilation, loading of kernels, graph capture, allocation) takes {signed(after - before, scale)} {unit} of it; all else"
@@ -253,7 +251,7 @@ def _device_gaps(result: Comparison) -> str:
     known = [find_device(side.facts.device_name) for side in result.sides]
     gaps = next((bar for bar in result.waterfall["cause"] if bar.name == "device-gap"), None)
     vendors = [device.vendor for device in known if device is not None]
-    if gaps is None or len(set(vendors)) < 2 or abs(gaps.difference_ns) <= FLOOR_RATIO * result.both[0].step_ns:
+    if gaps is None or len(set(vendors)) < 2 or abs(gaps.difference_ns) <= result.floor_ns:
         return ""
     return (
         f"Records of {vendors[0]} and {vendors[1]} GPUs do not cut alike between a kernel and the gap after it: read the line"
@@ -267,7 +265,7 @@ def _ranks(result: Comparison) -> str:
         return ""
     scale, unit = scale_of(max(side.step_ns for side in result.both))
     usual, first, sent = result.of_ranks
-    alike = abs(first.own_work_ns - usual) <= FLOOR_RATIO * result.both[0].step_ns
+    alike = abs(first.own_work_ns - usual) <= result.floor_ns
     role = f" of role {first.role}" if len({item.role for item in result.ranks}) > 1 else ""
     one = "" if alike else f", and by {signed(first.own_work_ns, scale)} {unit} on rank {first.rank}"
     return (
@@ -315,17 +313,18 @@ def _inputs(result: Comparison) -> str:
 def _rest(result: Comparison) -> list[str]:
     texts = []
     before, after = result.sides
+    bare = side_without_operators(before, after)
     if "parts" in (before.detail, after.detail):
         texts.append(
             "A saved report keeps no calls: idle causes, bounds and copies are compared, operators and modules are not, and whether it is one program is not known."
         )
-    elif not (before.facts.shapes_known and after.facts.shapes_known):
+    elif not all(side.facts.shapes_known or name == bare for name, side in (("before", before), ("after", after))):
         texts.append(
             "Shapes of inputs were not recorded on both sides (record_shapes=True), so calls are matched without them."
         )
-    if result.same_work is False and (names := side_without_operators(before, after)):
+    if bare and result.same_work is False:
         texts.append(
-            f"Most kernels of {names} know no operator, as those that a graph replays: --capture FILE takes it from a trace in which they"
+            f"Most kernels of {bare} have no operator, like those that a graph replays: --capture FILE takes it from a trace in which they"
             " were launched one by one."
         )
     for name, side in (("before", before), ("after", after)):

@@ -9,6 +9,7 @@ import polars as pl
 
 from trace_analyzer import schema, vocabulary
 from trace_analyzer.analyses import left_out, roofline
+from trace_analyzer.analyses.work.replay_matching import is_replayed
 from trace_analyzer.catalog.event_names import copy_direction
 from trace_analyzer.compare.facts import MATMULS_IN, DeviceTime, Facts, RecordedSteps, TimeShare, promise, typical_step
 from trace_analyzer.frames import lookups
@@ -259,12 +260,20 @@ def lookup_steps(pieces: pl.DataFrame, lengths: pl.DataFrame) -> pl.Series:
 
 
 def _with_work(pieces: pl.DataFrame, report: Report) -> pl.DataFrame:
-    """Return pieces of activities with kind, category, group, kernel, its number ``what``, flop, roof_ns and in_graph."""
+    """Return pieces of activities with kind, category, group, kernel, its number ``what``, flop, roof_ns and is_replayed.
+
+    A kernel of a graph has the operator that it was matched to, not the one around the launch of its graph.
+    """
     ids = pieces.get_column("activity_id")
     names = report.tables["activities"].select(
-        "kind", "name", "bucket", "group", "bound", "flop", "blocks", "replayed_module", "launch_id"
-    )[ids]
-    launches = report.tables["launches"].select("launch_id", (pl.col("activity_count") > 1).alias("in_graph"))
+        "kind", "name", "bucket", "group", "bound", "flop", "blocks", "replayed_module", "launch_id", "graph_id",
+        "replay_match",
+    )[ids]  # fmt: skip
+    launches = report.tables["launches"].select("launch_id", pl.col("name").alias("launch_name"))
+    replayed = is_replayed(lookups.lookup(launches, names, "launch_id")) | names.get_column("graph_id").is_not_null()
+    around = pl.col("operator", "operator_id", "outer_operator", "outer_operator_id")
+    is_own = (names.get_column("replay_match") != "annotation").fill_null(False) | ~replayed
+    pieces = pieces.with_columns(pl.when(is_own).then(around))
     roofs = report.tables["roofs"].select("activity_id", "roof_ns")
     places = lookups.inverse_index(roofs.get_column("activity_id"), report.tables["activities"].height)[ids]
     is_kernel = pl.col("kind") == "kernel"
@@ -297,7 +306,7 @@ def _with_work(pieces: pl.DataFrame, report: Report) -> pl.DataFrame:
         pl.coalesce("module", names.get_column("replayed_module").cast(pl.String).str.replace("_[0-9]+$", "")),
         flop.alias("flop"),
         is_first.alias("is_first"),
-        lookups.lookup(launches, names, "launch_id").to_series(),
+        replayed.alias("is_replayed"),
         numbers.alias("what"),
         lookups.gather(roofs.get_column("roof_ns"), places).alias("roof_ns"),
     )
@@ -317,10 +326,10 @@ def _calls(work: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.DataFr
     numbers, firsts = lookups.factorize(*work.select(pl.col(key).cast(pl.Categorical)))
     by = pl.col("call").cast(pl.UInt64)
     counts = (
-        work.select("operator_id", "is_first", "in_graph", "flop", numbers.alias("call"))
+        work.select("operator_id", "is_first", "is_replayed", "flop", numbers.alias("call"))
         .with_columns(
             # A kernel replayed by a graph, or launched outside operators, is a call of its own.
-            pl.when(pl.col("operator_id").is_null() | pl.col("in_graph").fill_null(False))
+            pl.when(pl.col("operator_id").is_null() | pl.col("is_replayed"))
             .then("is_first")
             .otherwise((by + firsts.len() * pl.col("operator_id")).is_first_distinct())
             .alias("operators")
@@ -396,7 +405,7 @@ def _facts(report: Report, device: int | None, work: pl.DataFrame, steps: pl.Dat
     window = report.verdict.window
     step_count = window.step_count if window else 1
     kernels = work.filter(pl.col("kind") == "kernel")
-    of_activity = report.tables["activities"].select("dtype", "graph_id", pl.col("flop").alias("own_flop"))
+    of_activity = report.tables["activities"].select("dtype", pl.col("flop").alias("own_flop"))
     kernels = kernels.with_columns(of_activity[kernels.get_column("activity_id")])
     fusions = report.tables["fusions"].filter(pl.col("kind") == "attention")
     shaped = calls.filter(pl.col("shapes").is_not_null() & (pl.col("shapes") != "[]"))
@@ -433,7 +442,7 @@ def _shares(kernels: pl.DataFrame) -> tuple[TimeShare, ...]:
     if not total:
         return ()
     names = pl.col("kernel").cast(pl.String)
-    own = {"compiled": names.str.starts_with("triton_"), "replayed": pl.col("graph_id").is_not_null()}
+    own = {"compiled": names.str.starts_with("triton_"), "replayed": pl.col("is_replayed")}
     sums = kernels.select(pl.col("total_ns").filter(is_own).sum().alias(name) for name, is_own in own.items()).row(
         0, named=True
     )

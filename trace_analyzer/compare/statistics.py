@@ -185,6 +185,11 @@ def incomplete_beta(x: float, a: float, b: float) -> float:
     return front * fraction
 
 
+def floor_of(before_ns: float, after_ns: float) -> float:
+    """Return `FLOOR_RATIO` of the mean of both steps, so that it is the same where the sides are swapped."""
+    return FLOOR_RATIO * (before_ns + after_ns) / 2
+
+
 Samples = tuple[list[float], list[float]]
 """Times per step in ns of both sides, one per unit of observation."""
 _ROWS = ("before_rows", "after_rows")

@@ -1,5 +1,6 @@
 """Describe a comparison, a loop of changes and a series of batches as documents."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -149,10 +150,12 @@ def _bars(bars: tuple[Bar, ...], scale: float, unit: str) -> PlainTable:
 def _lines(result: Comparison, scale: float, unit: str) -> list[PlainTable]:
     """Return the lines of the difference, each with its folded modules and shapes."""
     lines = [line for line in result.lines[:_LINES] if is_shown(line.difference_ns, scale)]
+    alike = Counter((line.name, line.category, line.level) for line in lines)
     rows = [
         (
             line_name(line), *(scaled(ns, scale) for ns in times_a_step(line, result)),
-            signed(line.difference_ns, scale), line_detail(line, result, scale),
+            signed(line.difference_ns, scale),
+            line_detail(line, result, scale, has_phase=alike[line.name, line.category, line.level] > 1),
         )
         for line in lines
     ]  # fmt: skip
@@ -178,13 +181,15 @@ def _parts(result: Comparison, lines: Sequence[Line], scale: float) -> dict[int,
     }  # fmt: skip
 
 
-def line_detail(line: Line, result: Comparison, scale: float) -> str:
-    """Write category, level, counts per step and split of a line."""
+def line_detail(line: Line, result: Comparison, scale: float, *, has_phase: bool = False) -> str:
+    """Write category, level, counts per step and split of a line; its phase where another one differs in that alone."""
     words = [] if line.kind == "idle" else [line_phrase(line.category)]
     words.append(_LEVELS[line.level])
+    words += [line.phase] if has_phase and line.phase else []
     counts = counts_a_step(line, result)
     if counts:
-        what = f"{' gaps' if line.kind == 'idle' else ' calls' if result.whole else ''}{a_step(result)}"
+        plural = "" if counts[1] == 1 else "s"
+        what = f"{f' gap{plural}' if line.kind == 'idle' else f' call{plural}' if result.whole else ''}{a_step(result)}"
         words.append(f"{' → '.join(dict.fromkeys(map(_few, counts)))}{what}")
         if line.by_count_ns and line.by_time_ns:
             words.append(f"by count {signed(line.by_count_ns, scale)}, by time {signed(line.by_time_ns, scale)}")
@@ -214,7 +219,7 @@ def _promises(result: Comparison, scale: float, unit: str) -> list[str]:
             bound_phrase += ", and AFTER's report still advises it"
         rows.append(
             f"{kept.title}: at most {scaled(kept.promised_ns_at_most, scale)} {unit}{of} were promised,"
-            f" {scaled(kept.came_ns, scale)} came{_late(kept, scale)}, {bound_phrase}; the {of.removeprefix(' a ') or 'recording'} takes {signed(-kept.step_ns, scale)}{_others(kept, scale)}"
+            f" {scaled(kept.came_ns, scale)} came{_late(kept, scale)}, {bound_phrase}; the {of.removeprefix(' a ') or 'recording'} takes {scaled(abs(kept.step_ns), scale)} {'less' if kept.step_ns >= 0 else 'more'}{_others(kept, scale)}"
             f"{_prediction(kept, scale)}"
         )
     return rows
@@ -239,8 +244,8 @@ def _prediction(kept: judgement.KeptPromise, scale: float) -> str:
     if kept.predicted_ns is None or kept.predicted_interval_ns is None:
         return ""
     low, high = sorted(-end for end in kept.predicted_interval_ns)
-    held = {None: "is for this change alone", True: "held", False: "did not hold"}[kept.prediction_held]
-    return f"; the replay's {signed(-kept.predicted_ns, scale)} ({signed(low, scale)} to {signed(high, scale)}) {held}"
+    held = {None: "for this change alone", True: "which held", False: "which did not hold"}[kept.prediction_held]
+    return f"; the replay predicted {signed(-kept.predicted_ns, scale)} ({signed(low, scale)} to {signed(high, scale)}), {held}"
 
 
 def waterfall(bars: Sequence[Bar], before_ns: float, after_ns: float, of: str = " a step") -> Chart:

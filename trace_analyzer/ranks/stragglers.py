@@ -11,7 +11,6 @@ from typing import Annotated, Literal
 import polars as pl
 
 from trace_analyzer.compare import comparison, decomposition, profiles, sides
-from trace_analyzer.compare.statistics import FLOOR_RATIO
 from trace_analyzer.ranks.joining import Problem
 from trace_analyzer.units import counted, duration, percent
 from trace_analyzer.vocabulary import REGIMES, WORK, phrase
@@ -220,7 +219,7 @@ def reason(result: comparison.Comparison) -> str:
     """Return the line of a comparison with the largest excess over the peers, except communication."""
     if result.status == "refused" or result.before is None:
         return f"it cannot be compared with its peers: {result.reason}"
-    least = FLOOR_RATIO * result.before.step_ns
+    least = result.floor_ns
     sums: dict[str, float] = {}
     for line in result.lines:
         if line.kind != "communication":

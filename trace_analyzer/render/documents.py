@@ -80,7 +80,7 @@ def _text(piece: object, width: int) -> list[str]:
         return [f"    {line}" for line in lines]
     if not isinstance(piece, PlainTable) or piece.most == 0:
         return []
-    rows = [[visible(cell) for cell in row] for row in piece.rows[: piece.most]]
+    rows = [[visible(_name(cell, 2 * width // 5)) for cell in row] for row in piece.rows[: piece.most]]
     kept = [place for place, cells in enumerate(zip(piece.headings, *rows, strict=True)) if any(cells)]
     headings, *rows = ([row[place] for place in kept] for row in (piece.headings, *rows))
     sides = "".join(piece.sides[place] for place in kept)
@@ -90,6 +90,11 @@ def _text(piece: object, width: int) -> list[str]:
     more = [f"  {counted(len(piece.rows) - len(rows), 'more row')}"] if len(rows) < len(piece.rows) else []
     title = [f"  {visible(piece.title)}"] if piece.title else []
     return [*title, *("  " + line_text(line, width - 2, colour=False) for line in laid), *more]
+
+
+def _name(cell: str, cells: int) -> str:
+    """Return the text of a cell; the symbol of a kernel is shortened to so many cells of the terminal."""
+    return kernel_label(cell, cells) if "<" in cell and "::" in cell else cell
 
 
 def hanging(sentence: str, width: int) -> list[str]:
@@ -124,7 +129,9 @@ def _markdown(piece: object) -> str:
         "| " + " | ".join(map(escaped, piece.headings)) + " |" if any(piece.headings) else "|" + " |" * len(piece.sides)
     )
     rule = "|" + "|".join("---:" if side == "r" else "---" for side in piece.sides) + "|"
-    rows = ["| " + " | ".join(map(escaped, row)) + " |" for row in piece.rows[: piece.most]]
+    rows = [
+        "| " + " | ".join(escaped(_name(cell, _NAME_CELLS)) for cell in row) + " |" for row in piece.rows[: piece.most]
+    ]
     return "\n".join([head, rule, *rows])
 
 
