@@ -24,7 +24,7 @@ from trace_analyzer.vocabulary import HOST_CAUSES, IDLE_CAUSES
 SMALL = ("latency", "device-gap")
 KERNELS = ("compute", "memory", "latency", "other")
 REACHES: Mapping[str, tuple[str, ...]] = {
-    "cuda-graphs": (*LAUNCHING, "device-gap"),
+    "cuda-graphs": (*LAUNCHING, "device-gap", "unlinked"),
     "bigger-batch": (*{*IDLE_CAUSES, *SMALL, "compute", "memory", "communication", "other"},),
     "fused-optimizer": (*LAUNCHING, "memory", "latency", "device-gap"),
     "set-to-none": (*LAUNCHING, *KERNELS),

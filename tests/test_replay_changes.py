@@ -174,6 +174,23 @@ def test_pinned_copies_are_enqueued_as_fast_as_those_that_are_pinned() -> None:
     assert kept_parts(before, after)
 
 
+@pytest.mark.parametrize(
+    ("device", "at_best", "at_worst"), [("NVIDIA A100-SXM4-80GB", 6 / 31.5, 6 / 15.75), ("Frobnicator 9", 0.0, 1.0)]
+)
+def test_how_fast_pinned_copies_are_follows_from_the_link_alone(device: str, at_best: float, at_worst: float) -> None:
+    """Copies at 6 GB/s, none from pinned memory: of a device whose link is not known, they may take any time up to theirs."""
+    rows = [
+        [launched("k", at, at + 11, 20, n + 1), call("cudaMemcpyAsync", at + 50, 1_060, correlation=n + 2),
+         copy("HtoD (Pageable -> Device)", at + 100, 1_000, correlation=n + 2, bytes=6_000_000)]
+        for n, at in zip(range(0, 90, 3), range(0, 60_000, 2_000), strict=True)
+    ]  # fmt: skip
+    replay = Replay.of(analysed(rows, devices=[{"id": 0, "name": device}]), 0)
+    for reach, share in (("roof", at_best), ("slot", at_worst)):
+        before, after = weighed(replay, Change("pinned", {"reach": reach}))
+        runs = of_activities(replay, EXECUTION, pageable(replay))
+        assert after.device[runs] == pytest.approx(before.device[runs] * share, rel=0.02)
+
+
 def test_a_pinned_copy_starts_without_what_nothing_explained() -> None:
     """Copies start 100 us after their calls; one starts 200 us after, and a kernel explains only the first 80 of them."""
     rows = [

@@ -94,7 +94,12 @@ def cuda_graphs(context: AdviceContext) -> Opportunity | None:
     launches = others.get_column("launch_id").drop_nulls().n_unique()
     per_step = counted(launches / context.steps, "launch", "launches") + (" per step" if context.steps > 1 else "")
     between = context.idle.filter(pl.col("cause") == "device-gap")
-    beside = f", and between queued kernels for {a_step(total(between, LENGTH_NS), context.steps)}"
+    beside = (
+        f", and between queued kernels for {a_step(total(between, LENGTH_NS), context.steps)}" if between.height else ""
+    )
+    unlinked = context.idle.filter(pl.col("cause") == "unlinked")
+    if unlinked.height:
+        beside += f"; {a_step(total(unlinked, LENGTH_NS), context.steps)} of it end with work of which no launch is known, and may have another cause"
     compiled, _ = launched_within(context, others, COMPILED)
     already = "; its code is already compiled, but launched kernel by kernel"
     already_compiled = already if 2 * compiled.height > others.height else ""
@@ -102,9 +107,10 @@ def cuda_graphs(context: AdviceContext) -> Opportunity | None:
         context,
         idle,
         LAUNCHING,
-        f"the GPU waits while the CPU prepares and makes launches ({per_step}){beside if between.height else ''}{already_compiled}{obstacles(context)}",
-        ", without stretches of 1 ms or more in which the thread is in no operator and no call + time between queued kernels",
-        between,
+        f"the GPU waits while the CPU prepares and makes launches ({per_step}){beside}{already_compiled}{obstacles(context)}",
+        ", without stretches of 1 ms or more in which the thread is in no operator and no call + time between queued kernels, and"
+        " before work of which no launch is known",
+        pl.concat([between, unlinked]),
     )
     return opportunity and replace(
         opportunity,

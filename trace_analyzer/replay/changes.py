@@ -247,7 +247,8 @@ def _pinned_rates(scene: Scene, reach: str) -> Floats:
     """Return the factor on each pageable copy's time at the bandwidth of pinned copies in its direction.
 
     Without such copies it is `t.GOOD_ROOF_RATIO` of the link's peak; all of it where ``reach`` is ``roof``, and half of it,
-    as in a slot of the generation before, where it is ``slot``.
+    as in a slot of the generation before, where it is ``slot``. Of an unknown link only the ends are known: a copy takes no
+    time, or the present one.
     """
     table = scene.known.table.with_columns(
         column(scene.graph.recorded.activities.pageable).cast(pl.Boolean).alias("pageable"),
@@ -260,7 +261,8 @@ def _pinned_rates(scene: Scene, reach: str) -> Floats:
         .agg((pl.col("bytes").sum() / pl.col("duration_ns").sum()).alias("rate"))
     )
     to_host = [code for code, name in enumerate(scene.known.labels) if name in ("memcpy HtoD", "memcpy DtoH")]
-    share = {"roof": 1.0, "slot": 0.5}.get(reach, t.GOOD_ROOF_RATIO) * (scene.host_gbps or 0.0)
+    unknown = inf if reach == "roof" else 0.0
+    share = {"roof": 1.0, "slot": 0.5}.get(reach, t.GOOD_ROOF_RATIO) * scene.host_gbps if scene.host_gbps else unknown
     linked = pl.when(pl.col("label code").is_in(to_host)).then(pl.lit(share)).otherwise(0.0)
     pair = rates.filter("pageable").join(
         rates.filter(~pl.col("pageable")), on="label code", how="left", suffix=" pinned"

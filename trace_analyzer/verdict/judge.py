@@ -460,7 +460,7 @@ def _doubt_of_recording(findings: Findings, recording: ProfilerOverhead, flip_ns
     if flip_ns is not None:
         window, steps = sum(findings.parts_ns.values()), findings.window.step_count
         taken = np.where((window - taken) / steps < flip_ns, window, taken)
-    words = f"recording may have taken {f'{duration(least)} to ' if most > least else ''}{duration(most)} of it"
+    words = f"recording may have taken {f'{duration(least)} to ' if most > least else ''}{duration(most)} of the window"
     return Doubt(words, np.vstack([_move({"overhead-bound": -ns}) for ns in taken]))
 
 
