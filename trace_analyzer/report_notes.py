@@ -193,8 +193,8 @@ def _roof_notes(rated: pl.DataFrame, trace: Trace) -> list[Note]:
         Note(
             "beyond-roof",
             "warning",
-            f"device {ids[code]}: {units.counted(count, 'kernel')} of {line_phrase(bucket)} together take less time than their"
-            " work needs at the device's peaks, so their shares of peak and roof are unknown: the data came from a cache,"
+            f"device {ids[code]}: {units.counted(count, 'kernel')} of {line_phrase(bucket)} took less time in all than the work"
+            " needs at the device's peaks, so shares of peak and roof are unknown: the data came from a cache,"
             " or the peaks (--gpu NAME, --peak-tflops), FLOP or bytes are wrong",
             count,
         )
