@@ -442,6 +442,8 @@ def test_promises() -> None:
     assert not kept_promises(replace(before, facts=replace(before.facts, advice=nothing)), after, result.matches)
     assert kept.prediction_held == (low <= kept.step_ns <= high)
     assert "), which held" in result.summary(400)
+    over = replace(kept, promised_ns_at_most=min(kept.came_ns, kept.step_ns) - 1)
+    assert ", as much as the bound; " in replace(result, promises=(over,)).summary(400)
 
 
 def test_predictions_outlive_saving(tmp_path: Path) -> None:
@@ -498,6 +500,8 @@ def test_what_changed_comes_first_and_hardware_only_where_devices_differ() -> No
 
     eager = with_shares(fp32=0.9, compiled=0.0, flop=1.0)
     new = with_shares(bf16=0.7, fp32=0.2, compiled=0.5, flop=0.11)
+    few = compare(eager, with_shares(fp64=0.001, compiled=0.5, flop=0.11))
+    assert few.notes[0] == "Changed: compiled kernels 0 % → 50 % of kernel time.", "the type of most time is not known"
     result = compare(eager, new)
     assert result.notes[0] == (
         "Changed: fp32 (90 % of kernel time) became bf16 (70 %); compiled kernels 0 % → 50 % of kernel time."

@@ -38,6 +38,14 @@ def test_a_graph_runs_the_kernels_that_were_launched_one_by_one() -> None:
     assert "void " not in str(result)
 
 
+def test_the_operator_around_the_launch_of_a_graph_is_not_that_of_its_kernels() -> None:
+    """Their sequence ran in a graph whose launch was not recorded, thus without operators, too."""
+    side = profiles.profile_of(pipeline.analyze(CASES / "decode_compile_reduce_overhead.json.gz"))
+    replayed = side.called_rows.filter(pl.col("kind") == "kernel", pl.col("phase") == "forward")
+    assert "Torch-Compiled Region: 0/0" not in replayed.get_column("operator")
+    assert side.facts.ratios["replayed"] > 0.5
+
+
 @pytest.mark.slow
 def test_replayed_kernels_take_their_call_from_a_capture(traces: tuple[Path, Path]) -> None:
     eager, graph = traces

@@ -32,7 +32,7 @@ from trace_analyzer.ranks.files import files_of, numbered
 from trace_analyzer.ranks.job import JobReport, analyze_ranks, judge
 from trace_analyzer.ranks.joining import Problem, joined
 from trace_analyzer.ranks.recording import exposed_pieces, group_of, summarize
-from trace_analyzer.ranks.stragglers import imbalance, sentence, slowdown
+from trace_analyzer.ranks.stragglers import imbalance, sentence, slowdown, with_problems
 from trace_analyzer.ranks.summary import STEPS, WORK, RankSummary, frames_of, from_bytes, ranks_of, runs_of, to_bytes
 from trace_analyzer.ranks.waits import UNSPLIT, _Grid, _uncharged
 from trace_analyzer.render.html import rank_map
@@ -172,6 +172,10 @@ def jittered(size: int, seed: int, late: Callable[[int, int], int] = lambda rank
 def test_waits_of_a_job_without_steps_are_of_its_window(unit: str, says: str) -> None:
     rest: dict[str, Any] = {"seen": 2, "floor_ns": 2.0, "regime": None, "step_ns": 1.0, "waited": None}
     assert says in sentence([], matched=4, waiting_ratio=0.4, unit=unit, **rest)
+    rest |= {"seen": 1, "regime": "compute-bound"}
+    alone = with_problems(sentence([], matched=0, waiting_ratio=None, unit=unit, **rest), [], 1)
+    assert alone.startswith("1 rank alone: ")
+    assert alone.endswith("; it is compute-bound.")
 
 
 def test_jitter_names_no_rank() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from compare_sides import Program
-from conftest import CORPUS
+from conftest import CORPUS, SAMPLES
 from simulator import Stream, Thread
 
 from trace_analyzer import cli, errors, pipeline, report
@@ -16,7 +16,7 @@ from trace_analyzer.compare import judgement, profiles
 from trace_analyzer.compare.scaling import _batches, scaling
 from trace_analyzer.documents.comparison import scaling_chart
 
-PAIRS = CORPUS.parent / "pairs"
+CASES, PAIRS = SAMPLES / "gpu_cases", CORPUS.parent / "pairs"
 FIXED_NS, ITEM_NS = 5_000, 400
 
 
@@ -25,6 +25,19 @@ def at(batch: int, host_ns: int = 100_000) -> report.Report:
     """Analyse a program whose matmul takes this time per batch, on a host that needs this time per operator."""
     program = Program(batch=batch, mm_ns=FIXED_NS + ITEM_NS * batch, norm_ns=5_000, add_ns=5_000, host_ns=host_ns)
     return pipeline.analyze(program.trace())
+
+
+def test_another_algorithm_is_another_kernel_of_the_same_call() -> None:
+    """cuDNN runs a convolution of batch 64 with more kernels than one of batch 1, and the program stays the same."""
+    result = scaling(*(CASES / f"resnet50_forward_fp32_b{batch}.json.gz" for batch in (1, 64)))
+    assert (result.status, [point.batch for point in result.points]) == ("ok", [1, 64])
+
+
+@pytest.mark.slow
+def test_the_host_takes_no_longer_than_the_shortest_step() -> None:
+    """Chance makes the step grow from batch 1 to 2 and shrink afterwards: batch 1 tells of the host all the same."""
+    result = scaling(*(CASES / f"prefill_b{batch}.json.gz" for batch in (1, 2, 4, 8)))
+    assert result.host_floor_ns == pytest.approx(min(point.step_ns for point in result.points), rel=0.03)
 
 
 @pytest.mark.slow

@@ -450,6 +450,11 @@ def test_text_tells_step_interval_path_and_floors() -> None:
     assert "Critical path then" in text
     assert _headline(one).startswith(estimate)
     assert _headline(standard).startswith("What would help most: ")
+    slower = tuple(Change("speedup", {"target": target, "factor": 0.01}) for target in ("cpu", "gpu"))
+    assert re.search(
+        r"Estimate with no sync\w+, \w+ .*fast and \w+ .* times as long",
+        _headline(whatif(report(SYNCHRONIZED), (Change("no-sync"), *slower))),
+    )
     assert "Floors: no CPU fix goes below 3.74 ms a step, no GPU fix below 4.18 ms." in text
     assert "Floors: no CPU fix goes below 3.74 ms a step.\n" in replace(standard, cpu_floor_ns=0).summary()
     half = whatif(report(SYNCHRONIZED), (Change("batch", {"times": 0.5}),))  # whose step lies below these floors

@@ -51,7 +51,9 @@ class InputChange:
 class Likeness:
     """Measure how similar two programs are."""
 
-    calls: Annotated[float, "Ruzicka similarity of the calls per step by operator and bucket, from 0 to 1."]
+    calls: Annotated[
+        float, "Ruzicka similarity of the calls per step by operator, or by kernel without one, from 0 to 1."
+    ]
     modules: Annotated[float | None, "The same over modules; null where a side has none."]
     flop_ratio: Annotated[
         float | None,
@@ -74,7 +76,8 @@ def refusal(before: Profile, after: Profile, names: tuple[str, str] = ("before",
     for name, side in zip(names, (before, after), strict=True):
         path = "" if side.path == name else f" ({side.path})"
         if not side.recordings or side.total_ns == 0:
-            return f"{name}{path} has no device work: {side.facts.headline or 'nothing ran on a device'}"
+            said = f"; its report says: {side.facts.headline}" if side.facts.headline else ""
+            return f"{name}{path} has no device work, and steps are compared by a device's time{said}"
         if side.facts.withheld:
             return f"{name}{path}: what the device did is not known: {side.facts.withheld}"
     return None
@@ -144,21 +147,22 @@ def likeness(before: Profile, after: Profile) -> Likeness:
     known = [side.facts.ratios.get("flop", 1.0) for side in (before, after)]
     is_known = min(known) >= FLOP_KNOWN and max(known) - min(known) <= FLOP_KNOWN_ALIKE
     flop = [side.facts.flop / side.steps if side.facts.flop and is_known else None for side in (before, after)]
-    key = ["kernel"] if side_without_operators(before, after) else ["operator", "category"]
-    kernels = [_kernels(side).select({*key, "module", "count"}) for side in (before, after)]
-    in_modules = [side.drop_nulls("module") for side in kernels]
-    names = [
-        _kernels(side).select(pl.coalesce("operator", "kernel").alias("name"), "count") for side in (before, after)
+    in_modules = [_kernels(side).select("module", "count").drop_nulls("module") for side in (before, after)]
+    is_kernel = pl.lit(bool(side_without_operators(before, after))) | pl.col("operator").is_null()
+    name = pl.when(is_kernel).then("kernel").otherwise("operator").alias("name")
+    # The count of a call is in the first of its rows.
+    calls = pl.when(is_kernel).then("count").otherwise(pl.col("calls") * pl.col("call").is_first_distinct())
+    counts = _sums([_kernels(side).select(name, calls.alias("count")) for side in (before, after)], ["name"], "count")[
+        1
     ]
-    counts = _sums(names, ["name"], "count")[1] * np.array([after.steps, before.steps])
     has_modules = all(not side.is_empty() for side in in_modules)
     steps = before.steps, after.steps
     return Likeness(
-        calls=_ruzicka(_sums(kernels, key, "count")[1], steps),
+        calls=_ruzicka(counts, steps),
         modules=_ruzicka(_sums(in_modules, ["module"], "count")[1], steps) if has_modules else None,
         flop_ratio=flop[1] / flop[0] if flop[0] and flop[1] else None,
         operators=len(counts),
-        equal_operators=int((counts[:, 0] == counts[:, 1]).sum()),
+        equal_operators=int((counts[:, 0] * after.steps == counts[:, 1] * before.steps).sum()),
     )
 
 

@@ -6,7 +6,7 @@ from trace_analyzer.catalog.devices import find_device
 from trace_analyzer.catalog.kernels import group_label, line_label, line_phrase
 from trace_analyzer.compare.comparison import Bar, Comparison, Line, Side
 from trace_analyzer.compare.facts import MATMULS_IN
-from trace_analyzer.compare.judgement import side_without_operators
+from trace_analyzer.compare.judgement import FLOP_KNOWN, side_without_operators
 from trace_analyzer.compare.profiles import DEVICE_SEPARATOR
 from trace_analyzer.units import NS_PER_MS, NS_PER_S, NS_PER_US, counted, duration, number, percent
 from trace_analyzer.vocabulary import limit_label
@@ -197,10 +197,12 @@ def _changed_type(before: Mapping[str, float], after: Mapping[str, float]) -> li
 
 
 def _most_used(shares: Mapping[str, float], start: str) -> tuple[str, float]:
-    """Return the type of numbers with the largest of the shares whose names begin so, and the share; "" without any."""
+    """Return the type of numbers with the largest of the shares whose names begin so, and the share; "" where few are known."""
     types = {name.removeprefix(start): ratio for name, ratio in shares.items() if name.startswith(start)}
     known = [(ratio, name) for name, ratio in types.items() if name not in (*_STATES, "flop") and " " not in name]
-    ratio, name = max(known, default=(0.0, ""))
+    if sum(share for share, _ in known) < FLOP_KNOWN:
+        return "", 0.0  # of too little time to be that of most
+    ratio, name = max(known)
     return name, ratio
 
 

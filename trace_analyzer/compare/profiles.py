@@ -265,14 +265,17 @@ def _with_work(pieces: pl.DataFrame, report: Report) -> pl.DataFrame:
     A kernel of a graph has the operator that it was matched to, not the one around the launch of its graph.
     """
     ids = pieces.get_column("activity_id")
-    names = report.tables["activities"].select(
+    activities = report.tables["activities"]
+    names = activities.select(
         "kind", "name", "bucket", "group", "bound", "flop", "blocks", "replayed_module", "launch_id", "graph_id",
-        "replay_match",
+        "replay_match", "replayed_from",
     )[ids]  # fmt: skip
     launches = report.tables["launches"].select("launch_id", pl.col("name").alias("launch_name"))
     replayed = is_replayed(lookups.lookup(launches, names, "launch_id")) | names.get_column("graph_id").is_not_null()
     around = pl.col("operator", "operator_id", "outer_operator", "outer_operator_id")
-    is_own = (names.get_column("replay_match") != "annotation").fill_null(False) | ~replayed
+    twins = names.get_column("replayed_from")
+    is_known = activities.get_column("operator")[twins].is_not_null() | twins.is_null()
+    is_own = (names.get_column("replay_match") != "annotation").fill_null(False) & is_known | ~replayed
     pieces = pieces.with_columns(pl.when(is_own).then(around))
     roofs = report.tables["roofs"].select("activity_id", "roof_ns")
     places = lookups.inverse_index(roofs.get_column("activity_id"), report.tables["activities"].height)[ids]

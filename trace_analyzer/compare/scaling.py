@@ -349,10 +349,13 @@ def _device_line(points: Sequence[Point]) -> DeviceLine | None:
 
 
 def _host_floor(points: Sequence[Point], step: Sequence[Exponent], sides: Sequence[Profile]) -> float | None:
-    """Return the 10th percentile of steps at batches between which the step is flat; None without such batches."""
-    flat = {batch for item in step if item.growth == "flat" for batch in (item.from_batch, item.to_batch)}
+    """Return the 10th percentile of steps up to the largest batch to which the step is flat; None without such a batch.
+
+    The host's time is the same at smaller batches, even where chance lets the step grow from one to the next.
+    """
+    flat = max((item.to_batch for item in step if item.growth == "flat"), default=0)
     times = sorted(
-        time for point, side in zip(points, sides, strict=True) if point.batch in flat for time in side.without_once()
+        time for point, side in zip(points, sides, strict=True) if point.batch <= flat for time in side.without_once()
     )
     return times[min(len(times) - 1, int(_FLOOR_QUANTILE * len(times)))] if times else None
 

@@ -214,7 +214,8 @@ def _promises(result: Comparison, scale: float, unit: str) -> list[str]:
     for kept in result.promises:
         bound_phrase = "within the bound" if kept.bound_held else "more than the bound"
         if kept.bound_held and kept.came_ns > kept.promised_ns_at_most:
-            bound_phrase = "more than the bound in its own lines, not in the whole"
+            alike = kept.step_ns > kept.promised_ns_at_most
+            bound_phrase = "as much as the bound" if alike else "more than the bound in its own lines, not in the whole"
         if kept.evidence == "part came":
             bound_phrase += ", and AFTER's report still advises it"
         rows.append(

@@ -29,7 +29,8 @@ _SLOWDOWN = {
 def document(report: JobReport) -> Document:
     """Return the document: problems, late ranks, ranks, figures of the job, and its tables."""
     job, matches = report.job, report.collectives
-    times = f"Times are of a {report.unit}. Exposed: what no other work hides of wait and transfer."
+    means = ", in the mean of its steady ones" if report.unit == "step" else ""
+    times = f"Times are of a {report.unit}{means}. Exposed: what no other work hides of wait and transfer."
     of = f" of {job.world_size}" if job.world_size else ""
     return Document(
         f"{job.seen}{of} ranks",
@@ -150,7 +151,8 @@ def _figures(report: JobReport) -> list[str]:
         ways = ", ".join(f"{count(n)} by {way}" for way, n in matches.by.items())
         lines.append(
             f"Collectives: {count(matches.matched)} of {count(matches.matched + matches.unmatched)} matched with their peers"
-            f"{f' ({ways})' if ways else ''}; ends agree within {duration(matches.residual_ns)}"
+            f"{f' ({ways})' if ways else ''}"
+            f"{'' if matches.residual_ns is None else f'; ends agree within {duration(matches.residual_ns)}'}"
         )
     if matches.unsplit:
         reasons = "; ".join(

@@ -155,11 +155,14 @@ def _heading(result: WhatIf) -> str:
 def _prediction(result: WhatIf) -> str:
     assert result.predicted is not None
     then, saves, now = result.predicted, result.saves_ratio, result.step_ns or 0.0
-    names = " and ".join(change.label for change in result.changes)
+    *others, last = (change.label for change in result.changes)
+    names = " and ".join([", ".join(others), last]) if others else last
     ends = f"{duration(then.low_ns)} to {duration(then.high_ns)}"
     if only_removes(result.changes) and not is_saving_known(now, then.step_ns, then.low_ns, then.high_ns):
         return f"What {names} would save is not known: a step may take {ends}, now {duration(now)}."
-    change = f"{percent(saves)} less" if saves > 0 else f"{percent(-saves)} more" if saves < 0 else "no less"
+    change = f"{percent(saves)} less" if saves > 0 else "no less"
+    if saves < 0:
+        change = f"{percent(-saves)} more" if saves > -1 else f"{number(1 - saves)} times as long"
     return f"Estimate with {names}: {duration(now)} → {duration(then.step_ns)} ({ends}), {change}."
 
 

@@ -354,6 +354,8 @@ def _foreign(summary: RankSummary, world: int | None, middle_ns: int) -> str | N
         return f"is of a job of {summary.world_size} ranks, most are of {world}"
     if world is not None and summary.rank >= world:
         return f"is rank {summary.rank} of a job of {world}"
-    if abs(summary.base_ns - middle_ns) > _APART_NS:
-        return f"was recorded {abs(summary.base_ns - middle_ns) / 3600e9:.1f} h from the others: of another run"
+    if (apart := abs(summary.base_ns - middle_ns)) > _APART_NS:
+        hours = apart / 3600e9
+        far = f"{hours:.1f} h" if hours < 48 else f"{hours / 24:,.0f} days"
+        return f"was recorded {far} from the others: it is of another run"
     return None

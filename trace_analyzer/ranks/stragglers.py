@@ -260,9 +260,10 @@ def sentence(
     """
     if not seen:
         return "No trace of a rank could be used."
-    most = f"most ranks are {_regime(regime)}" if regime else "no rank's own bottleneck is known"
+    who = "most ranks are" if seen > 1 else "it is"
+    most = f"{who} {_regime(regime)}" if regime else "no rank's own bottleneck is known"
     if not matched:
-        return f"{counted(seen, 'rank')}: no collective of two ranks was matched, so waits are not known; {most}."
+        return f"{counted(seen, 'rank')}{'' if seen > 1 else ' alone'}: no collective of two ranks was matched, so waits are not known; {most}."
     if not stragglers:
         whom = f", {percent(waited[1])} of it for rank {waited[0]}" if waited and waited[1] > _MOST_WAITED else ""
         waits = (
@@ -274,7 +275,7 @@ def sentence(
     first, more = stragglers[0], len(stragglers) - 1
     often = f"{first.late_steps} of {counted(first.steps, 'step')}"
     gain = (
-        f"; if {'these' if more else 'it'} came in time, each of {'its late steps' if more else 'these'} would win at least {duration(first.gain_at_least_ns)}"
+        f"; if {'all late ranks' if more else 'it'} came in time, each of {'its late steps' if more else 'these'} would win at least {duration(first.gain_at_least_ns)}"
         if first.gain_at_least_ns
         else ""
     )
@@ -302,7 +303,7 @@ def with_problems(verdict: str, problems: Sequence[Problem], seen: int) -> str:
     for problem in problems:
         ranks.setdefault(problem.kind, set()).add(problem.path if problem.rank is None else problem.rank)
     missing = sum(problem.rank is not None and problem.kind in ("missing", "failed") for problem in problems)
-    few = [f"Of the {counted(seen, 'rank')} at hand:"] if seen and missing > seen else []
+    few = [f"Of the {counted(seen, 'rank')} at hand:"] if 1 < seen < missing else []
     texts = [
         f"{counted(len(own), 'rank')} {'is' if len(own) == 1 else 'are'} {_WORDS[kind]}" for kind, own in ranks.items()
     ]

@@ -71,7 +71,7 @@ from trace_analyzer.replay.weights import (
     scale_host,
     tighten,
 )
-from trace_analyzer.units import counted
+from trace_analyzer.units import counted, number
 
 TO_HOST = FIRST_COPY + COPY_KINDS.index("DtoH")
 """Kind of activity: a copy to the host."""
@@ -127,7 +127,7 @@ class Change:
         named = {**self.options, **{k: target_label(str(v)) for k, v in self.options.items() if k == "target"}}
         if "workers" in named:
             named["workers"] = "more workers" if named["workers"] == AUTO else counted(int(named["workers"]), "worker")
-        shown = {k: f"{v:g}" if isinstance(v, float | int) else v for k, v in named.items()}
+        shown = {k: number(v) if isinstance(v, float | int) else v for k, v in named.items()}
         text = CHANGES[self.name].label.format(**shown)
         part = self.options.get("only", self.options.get("of"))
         return f"{text} ({part} only)" if part else text
