@@ -226,7 +226,7 @@ def test_shares_sum_to_one_with_work_first() -> None:
     ("value", "unit", "text"),
     [(0.5, "ratio", "50 %"), (1500, "ns", "1.50 us"), (5165, "launches", "5,165 launches"),
      (3e12, "FLOP/s", "3 TFLOP/s"),
-     (True, "", "yes"), ("behind", "", "behind"), (None, "ns", "–"), (2.5, "count", "2.50")],
+     (True, "", "yes"), ("behind", "", "behind"), (None, "ns", "–"), (2.5, "count", "2.50"), (684.2, "runs", "684 runs")],
 )  # fmt: skip
 def test_evidence_is_written_for_people(value: int | float | str | bool | None, unit: str, text: str) -> None:
     assert phrasing.evidence_value(Evidence("x", value, unit, "")).rstrip("0") == text.rstrip("0")

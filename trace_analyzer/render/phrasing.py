@@ -117,7 +117,7 @@ def evidence_value(fact: Evidence) -> str:
     written = {"ns": units.duration, "ratio": units.percent, "count": units.count, "bytes": units.count,
                "FLOP": units.flop, "FLOP/s": units.flops, "B/s": units.bandwidth}.get(fact.unit)  # fmt: skip
     if written is None:
-        number = units.count(value) if isinstance(value, int) or value >= 1000 else f"{value:,.4g}"
+        number = units.count(value) if isinstance(value, int) or value >= 1000 else f"{value:,.3g}"
         return f"{number} {_ONE.get(fact.unit, fact.unit) if number == '1' else fact.unit}".rstrip()
     return written(value) + (" B" if fact.unit == "bytes" else "")
 
