@@ -49,7 +49,7 @@ test('a run that hides a match is marked as one', () => {
 test('runs that look the same and touch are one box; a gap, another kind or another share part them', () => {
   const steady = Array.from({ length: 40 }, (_, i) => [10 * i, 8, 'a', 'k']);
   const columns = (row, ...view) => {
-    const boxes = visibleBoxes(storeOf([{ rows: [row] }]), [{ first: 0, count: row.length, top: 0, bottom: 9 }], ...view, 100);
+    const boxes = visibleBoxes(storeOf([{ rows: [row] }]), [{ first: 0, last: row.length, top: 0, bottom: 9 }], ...view, 100);
     return [[...boxes.left], [...boxes.right], [...boxes.alpha]];
   };
   assert.deepEqual(columns(steady, 0, 400, 20), [[0], [400], [0.75]]);
@@ -68,10 +68,10 @@ test('steps keep the highest value of each pixel and the value that remains', ()
 test('on a row of idle time a run of short events is as high as its share of the time', () => {
   const row = Array.from({ length: 40 }, (_, i) => [100 * i, 25, 'python', 'idle-python']);
   const store = storeOf([{ family: 'idle', rows: [row] }]);
-  const place = { first: 0, count: row.length, top: 0, bottom: 16, family: 'idle' };
+  const place = { first: 0, last: row.length, top: 0, bottom: 16, family: 'idle' };
   const boxes = visibleBoxes(store, [place], 0, 4000, 800, 100);
   assert.ok([...boxes.top].every((top) => top === 12), 'a quarter of the time, a quarter of the height');
   assert.deepEqual([...visibleBoxes(store, [place], 0, 200, 1, 100).top], [0, 0]);
   const rare = storeOf([{ family: 'idle', rows: [[[0, 1, 'python', 'idle-python']]] }]);
-  assert.deepEqual([...visibleBoxes(rare, [{ ...place, count: 1 }], 0, 1e6, 1000, 100).top], [15]);
+  assert.deepEqual([...visibleBoxes(rare, [{ ...place, last: 1 }], 0, 1e6, 1000, 100).top], [15]);
 });

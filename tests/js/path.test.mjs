@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { describe, pathRow, pathStory } from '../../trace_analyzer/render/html/assets/describe.js';
+import { describe, pathStory } from '../../trace_analyzer/render/html/assets/describe.js';
 import { layOut } from '../../trace_analyzer/render/html/assets/layout.js';
 import { drawPath, pathPieces } from '../../trace_analyzer/render/html/assets/overlays.js';
-import { followers, search } from '../../trace_analyzer/render/html/assets/store.js';
+import { followers, pathRow, search } from '../../trace_analyzer/render/html/assets/store.js';
 import { storeOf } from './assets.mjs';
 
 // A kernel after a call; the path goes over both, with a wait between.
@@ -34,7 +34,7 @@ test('a long path takes no more pieces than there is room for, and they leave no
   for (let i = 1; i < count; i++) start[i] = start[i - 1] + duration[i - 1];
   const store = { start, duration, link: Int32Array.from(start, (_, i) => i) };
   const end = start[count - 1] + duration[count - 1];
-  const pieces = pathPieces(store, { first: 0, count }, 0, end, end / 600);
+  const pieces = pathPieces(store, { first: 0, last: count }, 0, end, end / 600);
   assert.ok(pieces.length <= 1201);
   assert.deepEqual([pieces[0].from, pieces.at(-1).to], [0, end]);
   for (let i = 1; i < pieces.length; i++) assert.equal(pieces[i].from, pieces[i - 1].to);

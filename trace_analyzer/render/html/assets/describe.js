@@ -2,7 +2,7 @@
 // the frames that make it, of which only `forward` is the module's own.
 
 import { factElement, formatCount, formatDuration, formatMemory, formatQuantity, Part, shortened } from './common.js';
-import { endOf, followers, isActivity, linked, lowerBound, stackOf, trackOf } from './store.js';
+import { endOf, followers, holds, isActivity, linked, lowerBound, pathRow, rowOf, rowsAt, stackOf } from './store.js';
 
 const MODULE = /^nn\.Module: (.+?)(?:_\d+)?$/;
 const MACHINERY = /(?:^|[/\\])torch[/\\]nn[/\\]modules[/\\]module\.py\(/;
@@ -12,7 +12,7 @@ const MOST_KNOWN = 20_000;
 
 // The class of a frame; '' for a function, and where it is not recorded. Cached, as labels need it in every frame drawn.
 export function classOf(store, event) {
-  if (trackOf(store, event).family !== 'python') return '';
+  if (rowOf(store, event).family !== 'python') return '';
   store.classes ??= new Map();
   if (store.classes.size > MOST_KNOWN) store.classes.clear();
   if (!store.classes.has(event)) store.classes.set(event, innermostModule(store, event));
@@ -20,21 +20,17 @@ export function classOf(store, event) {
 }
 
 function innermostModule(store, event) {
-  const inner = stackOf(store, event).findLast((open) => !MACHINERY.test(nameOf(store, open)) && open !== event);
-  return inner === undefined ? '' : MODULE.exec(nameOf(store, inner))?.[1] ?? '';
+  const inner = stackOf(store, event).findLast((open) => !MACHINERY.test(eventName(store, open)) && open !== event);
+  return inner === undefined ? '' : MODULE.exec(eventName(store, inner))?.[1] ?? '';
 }
 
 // The label of a frame with its class: `Linear.forward · linear.py`; a method of a built-in type as `Tensor.item`.
 export function frameLabel(store, event, label) {
-  if (trackOf(store, event).family !== 'python') return label;
-  const method = METHOD.exec(nameOf(store, event));
+  if (rowOf(store, event).family !== 'python') return label;
+  const method = METHOD.exec(eventName(store, event));
   if (method) return method[2] === 'type' || method[2] === 'object' ? method[1] : `${method[2].split('.').at(-1)}.${method[1]}`;
   const owner = label.includes(' · ') ? classOf(store, event) : '';
   return owner ? `${owner}.${label}` : label;
-}
-
-function nameOf(store, event) {
-  return store.name_values[store.name[event]];
 }
 
 // The facts about an event, as label and value: plain text, wherever it is shown.
@@ -48,23 +44,23 @@ export function eventName(store, event) {
 // The short name with the class of a Python frame, or the label of a cause of idle time.
 export function eventLabel(store, words, event) {
   const label = store.labels[store.name[event]];
-  return ['idle', 'exposed', 'path'].includes(trackOf(store, event).family) ? words[label] ?? label : frameLabel(store, event, label);
+  return ['idle', 'exposed', 'path'].includes(rowOf(store, event).family) ? words[label] ?? label : frameLabel(store, event, label);
 }
 
 // The known facts for a tooltip, the most important first.
 export function describe(store, words, event) {
-  const track = trackOf(store, event);
+  const row = rowOf(store, event);
   const facts = [
     ['Duration', formatDuration(store.duration[event])],
     ['Start', formatDuration(store.start[event])],
-    ['On', `${track.group.split(' · ')[0]}, ${track.label}`],
+    ['On', `${row.place}, ${row.label}`],
   ];
   const stack = stackOf(store, event);
   if (isActivity(store, event)) facts.push(...describeActivity(store, words, event, stack));
-  else if (track.family === 'idle') facts.push(...describeIdle(store, words, event));
-  else if (track.family === 'path') facts.push(...describePath(store, words, event));
+  else if (row.family === 'idle') facts.push(...describeIdle(store, words, event));
+  else if (row.family === 'path') facts.push(...describePath(store, words, event));
   else facts.push(...describeHost(store, event));
-  facts.push(['Inside', chain(store, track.thread === null ? stack.slice(0, -1) : stack)]);
+  facts.push(['Inside', chain(store, row.thread === null ? stack.slice(0, -1) : stack)]);
   return facts.filter(([, value]) => value);
 }
 
@@ -92,7 +88,7 @@ function describeActivity(store, words, event, stack) {
   const of = (column) => detail(store, event, column);
   const seconds = store.duration[event] / 1e9;
   const launch = store.link[event];
-  const operator = stack.findLast((open) => trackOf(store, open).family === 'operators');
+  const operator = stack.findLast((open) => rowOf(store, open).family === 'operators');
   return [
     ['Bucket', words[of('bucket')] ?? of('bucket')],
     ['Bound by', words[of('bound')] ?? of('bound')],
@@ -126,7 +122,7 @@ function describePath(store, words, event) {
   const of = (column) => detail(store, event, column);
   return [
     ['Bucket or cause', eventLabel(store, words, event)],
-    ['What', edgeText(of('edge'))],
+    ['What', EDGES[of('edge')] ?? of('edge')],
     ['Operator', of('operator')],
     ['Module', of('module')],
     ['Function', of('python_function')],
@@ -136,17 +132,16 @@ function describePath(store, words, event) {
 function describeHost(store, event) {
   const of = (column) => detail(store, event, column);
   const targets = followers(store, event);
-  const activities = [...targets.subarray(0, 1)].some((target) => isActivity(store, target));
-  const source = store.link[event];
+  const source = store.link[event] < 0 ? '' : eventName(store, store.link[event]);
+  const { thread } = rowOf(store, event);
   return [
     ['Class', classOf(store, event)],
     ['Inputs', inputs(store, event)],
     ['Collective', of('collective')],
     ['Message', of('message_elements') ? `${formatCount(of('message_elements'))} × ${of('message_dtype') || 'elements'}` : ''],
     ['Group', of('group_size') ? `${formatCount(of('group_size'))} ranks` : ''],
-    [activities ? 'Launches' : 'Backward', targets.length ? severalText(store, targets) : ''],
-    ['Forward', source < 0 || trackOf(store, event).thread === null ? '' : eventName(store, source)],
-    ['Call', source < 0 || trackOf(store, event).thread !== null ? '' : eventName(store, source)],
+    [targets.length && isActivity(store, targets[0]) ? 'Launches' : 'Backward', targets.length ? severalText(store, targets) : ''],
+    [thread === null ? 'Call' : 'Forward', source],
     ['Recorded stack', of('call_stack')],
   ];
 }
@@ -191,36 +186,34 @@ function quantity(value, unit) {
 
 // Sentences on idle time, each with the event at its end, if any; none for other events.
 export function idleStory(store, words, curves, event) {
-  if (event < 0 || trackOf(store, event).family !== 'idle') return [];
-  const group = trackOf(store, event).group;
+  if (event < 0 || rowOf(store, event).family !== 'idle') return [];
+  const { place } = rowOf(store, event);
   const gap = wholeGap(store, event);
-  const next = workFrom(store, group, gap.end);
+  const next = workFrom(store, place, gap.end);
   const launch = next < 0 ? -1 : linked(store, next).source;
-  return [emptiness(store, curves, group, gap), ...hostSentences(store, words, event), launchSentence(store, gap, launch), endSentence(store, gap, next)].filter(Boolean);
+  return [emptiness(curves, place, gap), ...hostSentences(store, words, event), launchSentence(store, gap, launch), endSentence(store, gap, next)].filter(Boolean);
 }
 
 // From the end of the device's work before to the start of that after: idle time of several causes in a row.
 function wholeGap(store, event) {
-  const row = store.rows.find(({ first, count }) => event >= first && event < first + count);
+  const row = rowOf(store, event);
   let [first, last] = [event, event];
   while (first > row.first && endOf(store, first - 1) === store.start[first]) first -= 1;
-  while (last + 1 < row.first + row.count && store.start[last + 1] === endOf(store, last)) last += 1;
-  return { start: store.start[first], end: endOf(store, last), first, last };
+  while (last + 1 < row.last && store.start[last + 1] === endOf(store, last)) last += 1;
+  return { start: store.start[first], end: endOf(store, last) };
 }
 
 // The activity of a device that starts at a time; -1 if none does.
-function workFrom(store, group, time) {
-  for (const row of store.rows) {
-    const track = store.tracks[row.track];
-    if (track.group !== group || track.family !== 'stream') continue;
-    const event = lowerBound(store.start, time, row.first, row.first + row.count);
-    if (event < row.first + row.count && store.start[event] === time) return event;
+function workFrom(store, place, time) {
+  for (const { first, last } of rowsAt(store, place, 'stream')) {
+    const event = lowerBound(store.start, time, first, last);
+    if (event < last && store.start[event] === time) return event;
   }
   return -1;
 }
 
-function emptiness(store, curves, group, gap) {
-  const queue = curves.find(({ kind, place }) => kind === 'queue' && place === group.split(' · ')[0]);
+function emptiness(curves, place, gap) {
+  const queue = curves.find((curve) => curve.kind === 'queue' && curve.place === place);
   if (!queue) return null;
   const step = lowerBound(queue.time, gap.start + 1, 0, queue.time.length) - 1;
   if (step >= 0 && queue.value[step] > 0) return { text: `${queue.value[step]} launched ${queue.value[step] === 1 ? 'activity was' : 'activities were'} queued when the device stopped: it waited for something else than a launch.` };
@@ -230,10 +223,10 @@ function emptiness(store, curves, group, gap) {
 
 function hostSentences(store, words, event) {
   const host = store.link[event];
-  const cause = store.name_values[store.name[event]];
+  const cause = eventName(store, event);
   if (host < 0) return [{ text: `Cause: ${words[cause] ?? cause}. No event of the CPU is recorded for it.` }];
   const stack = stackOf(store, host);
-  const family = (open) => trackOf(store, open).family;
+  const family = (open) => rowOf(store, open).family;
   const module = stack.findLast((open) => family(open) === 'modules');
   const frames = [...stack, host].filter((open) => family(open) === 'python');
   const own = frames.findLast((open) => isOwn(store, open)) ?? frames.at(-1);
@@ -261,11 +254,6 @@ function endSentence(store, gap, next) {
   return next < 0 ? { text: `The device was idle for ${length} in all.` } : { text: `After ${length} in all the waiting ended with`, event: next };
 }
 
-// The row with the intervals of the critical path; undefined without a replay.
-export function pathRow(store) {
-  return store.rows.find(({ track }) => store.tracks[track].family === 'path');
-}
-
 const EDGES = {
   thread: 'work of the CPU',
   call: 'call of the runtime',
@@ -280,19 +268,14 @@ const EDGES = {
   'queue-room': 'wait for room in the launch queue',
 };
 
-function edgeText(edge) {
-  return EDGES[edge] ?? edge;
-}
-
 // The event of an interval of the path, and the intervals before and after it: sentences, each with a link.
 export function pathStory(store, event) {
   const row = pathRow(store);
-  if (!row || event < row.first || event >= row.first + row.count) return [];
-  const place = event - row.first;
+  if (!row || !holds(row, event)) return [];
   return [
     store.link[event] < 0 ? { text: 'No event is recorded for it.' } : { text: 'It belongs to', event: store.link[event] },
-    place > 0 ? { text: 'Before it, the path goes through', event: event - 1 } : null,
-    place + 1 < row.count ? { text: 'After it, through', event: event + 1 } : null,
+    event > row.first ? { text: 'Before it, the path goes through', event: event - 1 } : null,
+    event + 1 < row.last ? { text: 'After it, through', event: event + 1 } : null,
   ].filter(Boolean);
 }
 
@@ -314,7 +297,7 @@ export class Panels extends Part {
     if (panel.hidden) return;
     const name = this.element('details-name');
     const titles = { idle: 'Idle: ', path: 'Critical path: ' };
-    const title = titles[trackOf(this.store, this.timeline.selected).family];
+    const title = titles[rowOf(this.store, this.timeline.selected).family];
     name.textContent = name.title = title ? title + eventLabel(this.store, this.words, this.timeline.selected) : eventName(this.store, this.timeline.selected);
     const facts = describe(this.store, this.words, this.timeline.selected).filter(([term]) => term !== 'Inside' && term !== 'Host was in');
     const [duration, start, ...rest] = facts;
@@ -322,22 +305,22 @@ export class Panels extends Part {
     this.element('details-facts').replaceChildren(...[duration, start, ...exact].map(factElement));
     const story = [...idleStory(this.store, this.words, this.timeline.curves, this.timeline.selected), ...pathStory(this.store, this.timeline.selected)];
     this.element('story').hidden = !story.length;
-    this.element('story').replaceChildren(...story.map((step) => this.storyElement(step)));
+    this.element('story').replaceChildren(...story.map((step) => this.itemElement(step)));
     this.drawStack();
     this.element('show-arrow').hidden = !otherEnds(this.store, this.timeline.selected).length;
     this.element('go-other').hidden = this.element('show-arrow').hidden;
   }
 
-  // A sentence on idle time, with a link to the event that it names.
-  storyElement({ text, event }) {
+  // A sentence, with a link to the event that it names; or the link alone.
+  itemElement({ text, event }) {
     const item = document.createElement('li');
-    item.textContent = text;
-    if (event === undefined || event < 0) return item;
+    if (text) item.append(text);
+    if (event === undefined) return item;
     const way = document.createElement('button');
     way.type = 'button';
-    way.textContent = trackOf(this.store, event).family === 'path' ? eventLabel(this.store, this.words, event) : eventName(this.store, event);
+    way.textContent = rowOf(this.store, event).family === 'path' ? eventLabel(this.store, this.words, event) : eventName(this.store, event);
     way.addEventListener('click', () => this.timeline.goTo(event));
-    item.append(' ', way);
+    item.append(...(text ? [' '] : []), way);
     return item;
   }
 
@@ -345,15 +328,7 @@ export class Panels extends Part {
   drawStack() {
     const stack = stackOf(this.store, this.timeline.selected);
     this.element('details-stack').parentElement.hidden = !stack.length;
-    this.element('details-stack').replaceChildren(...stack.reverse().map((event) => {
-      const item = document.createElement('li');
-      const frame = document.createElement('button');
-      frame.type = 'button';
-      frame.textContent = eventName(this.store, event);
-      frame.addEventListener('click', () => this.timeline.goTo(event));
-      item.append(frame);
-      return item;
-    }));
+    this.element('details-stack').replaceChildren(...stack.reverse().map((event) => this.itemElement({ event })));
   }
 
   drawTooltip(pointer) {

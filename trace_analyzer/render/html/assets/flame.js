@@ -1,6 +1,6 @@
 // Flame graphs: trees of merged stacks, the outermost frame on top, as wide as their time or memory.
 
-import { decode, formatCount, formatDuration, formatMemory, formatShare, readableOn } from './common.js';
+import { cleared, decode, formatCount, formatDuration, formatMemory, formatShare, readableOn } from './common.js';
 
 const ROW_PX = 19;
 const LEAST_PX = 0.6; // narrower boxes are not drawn
@@ -98,12 +98,7 @@ class FlameGraph {
     if (!width) return; // folded: drawn when opened
     this.boxes = flameBoxes(this.focus, width);
     const rows = 1 + this.boxes.reduce((most, { row }) => Math.max(most, row), 0);
-    const ratio = globalThis.devicePixelRatio ?? 1;
-    this.canvas.width = Math.round(width * ratio);
-    this.canvas.height = Math.round(rows * ROW_PX * ratio);
-    Object.assign(this.canvas.style, { width: `${width}px`, height: `${rows * ROW_PX}px` });
-    const ink = this.canvas.getContext('2d');
-    ink.scale(ratio, ratio);
+    const ink = cleared(this.canvas, width, rows * ROW_PX);
     const style = getComputedStyle(document.documentElement);
     const colours = new Map();
     const colour = (name) => {

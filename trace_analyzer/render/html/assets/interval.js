@@ -1,7 +1,7 @@
 // What happened between two times: sums over the events there, each clipped to the interval.
 
 import { formatCount, formatDuration, formatShare, Part, tableElement } from './common.js';
-import { endOf, firstEndingAfter } from './store.js';
+import { addTo, endOf, firstEndingAfter, rowsAt } from './store.js';
 
 const TOP = 8;
 const MOST_THREADS = 4;
@@ -10,12 +10,12 @@ const HOST_FAMILIES = [['operators', 'operator'], ['calls', 'call'], ['python', 
 // Per device: time accounted for, busy and idle time, and time with counts by bucket, by cause of idling and by name.
 // Per thread: time in its outermost events, and self time by operator, call and Python function.
 export function statistics(store, from, to) {
-  const groups = [...new Set(store.tracks.filter(({ family }) => family === 'stream').map(({ group }) => group))];
+  const places = [...new Set(store.rows.filter(({ family }) => family === 'stream').map(({ place }) => place))];
   return {
     from,
     to,
-    devices: groups.map((group) => deviceStatistics(store, group, from, to)),
-    threads: threads(store).map(({ thread, group }) => threadStatistics(store, thread, group, from, to)).filter(({ names }) => names.length),
+    devices: places.map((place) => deviceStatistics(store, place, from, to)),
+    threads: threads(store).map(([thread, group]) => threadStatistics(store, thread, group, from, to)).filter(({ names }) => names.length),
   };
 }
 
@@ -23,50 +23,46 @@ export function statistics(store, from, to) {
 function threads(store) {
   const groups = new Map();
   for (const { thread, group } of store.tracks) if (thread !== null && !groups.has(thread)) groups.set(thread, group);
-  return [...groups].slice(0, MOST_THREADS).map(([thread, group]) => ({ thread, group }));
+  return [...groups].slice(0, MOST_THREADS);
 }
 
 // Self time: time inside a nested event on the same track counts for the nested event only.
 function threadStatistics(store, thread, group, from, to) {
-  const names = HOST_FAMILIES.flatMap(([family, label]) => ownTimes(store, rowsOf(store, (track) => track.thread === thread && track.family === family), from, to)
+  const names = HOST_FAMILIES.flatMap(([family, label]) => ownTimes(store, store.rows.filter((row) => row.thread === thread && row.family === family), from, to)
     .map((sum) => ({ ...sum, family: label })));
-  return { group, names: names.sort((a, b) => b.ns - a.ns || (a.key < b.key ? -1 : 1)) };
+  return { group, names: names.sort(byTime) };
+}
+
+function byTime(a, b) {
+  return b.ns - a.ns || (a.key < b.key ? -1 : 1);
 }
 
 // { key, ns, count } by label over the rows of one track: time clipped to the interval, minus that of the row below.
 function ownTimes(store, rows, from, to) {
   const totals = new Map();
-  const add = (event, ns, count) => {
-    const key = store.labels[store.name[event]];
-    const total = totals.get(key) ?? { key, ns: 0, count: 0 };
-    total.ns += ns;
-    total.count += count;
-    totals.set(key, total);
-  };
+  const add = (event, ns, count) => addTo(totals, store.labels[store.name[event]], ns, count);
   const sorted = [...rows].sort((a, b) => a.depth - b.depth);
   sorted.forEach((row, place) => {
     const above = sorted[place - 1];
-    const last = row.first + row.count;
-    for (let i = firstEndingAfter(store, row, from); i < last && store.start[i] < to; i++) {
+    for (let i = firstEndingAfter(store, row, from); i < row.last && store.start[i] < to; i++) {
       const ns = Math.min(endOf(store, i), to) - Math.max(store.start[i], from);
       add(i, ns, 1);
       const parent = above ? firstEndingAfter(store, above, store.start[i]) : -1;
-      if (above && parent < above.first + above.count && store.start[parent] <= store.start[i]) add(parent, -ns, 0);
+      if (above && parent < above.last && store.start[parent] <= store.start[i]) add(parent, -ns, 0);
     }
   });
   return [...totals.values()].filter(({ ns }) => ns > 0);
 }
 
-function deviceStatistics(store, group, from, to) {
-  const streams = rowsOf(store, (track) => track.group === group && track.family === 'stream');
-  const idleRows = rowsOf(store, (track) => track.group === group && track.family === 'idle');
+function deviceStatistics(store, place, from, to) {
+  const streams = rowsAt(store, place, 'stream');
   const begin = Math.min(...streams.map(({ first }) => store.start[first]));
-  const end = Math.max(...streams.map(({ first, count }) => endOf(store, first + count - 1)));
-  const causes = sums(store, idleRows, from, to, (i) => store.name_values[store.name[i]]);
+  const end = Math.max(...streams.map(({ last }) => endOf(store, last - 1)));
+  const causes = sums(store, rowsAt(store, place, 'idle'), from, to, (i) => store.name_values[store.name[i]]);
   const windowNs = Math.max(0, Math.min(end, to) - Math.max(begin, from));
   const idleNs = causes.reduce((total, { ns }) => total + ns, 0);
   return {
-    group,
+    place,
     windowNs,
     busyNs: windowNs - idleNs,
     idleNs,
@@ -82,36 +78,26 @@ export function bucketOf(store, event) {
   return (detail && store.bucket_values[store.bucket[detail - 1]]) || store.kind_values[store.kind[event]];
 }
 
-function rowsOf(store, chosen) {
-  return store.rows.filter(({ track }) => chosen(store.tracks[track]));
-}
-
 // { key, ns, count } by key, largest time first.
 function sums(store, rows, from, to, keyOf) {
   const totals = new Map();
   for (const row of rows) {
-    const last = row.first + row.count;
-    for (let i = firstEndingAfter(store, row, from); i < last && store.start[i] < to; i++) {
-      const key = keyOf(i);
-      const total = totals.get(key) ?? { key, ns: 0, count: 0 };
-      total.ns += Math.min(endOf(store, i), to) - Math.max(store.start[i], from);
-      total.count += 1;
-      totals.set(key, total);
+    for (let i = firstEndingAfter(store, row, from); i < row.last && store.start[i] < to; i++) {
+      addTo(totals, keyOf(i), Math.min(endOf(store, i), to) - Math.max(store.start[i], from));
     }
   }
-  return [...totals.values()].sort((a, b) => b.ns - a.ns || (a.key < b.key ? -1 : 1));
+  return [...totals.values()].sort(byTime);
 }
 
 // The statistics as tables for the page and for the clipboard: title, heads, rows of cells.
 export function statisticsTables({ devices, threads: hosts }, words) {
-  const several = devices.length > 1;
-  const named = (table, group) => ({ ...table, title: several ? `${group.split(' · ')[0]}: ${table.title.toLowerCase()}` : table.title });
+  const named = (table, place) => ({ ...table, title: devices.length > 1 ? `${place}: ${table.title.toLowerCase()}` : table.title });
   const tables = devices.flatMap((device) => [
     table('Busy and idle', ['', 'Time', 'Share'], [['Busy', device.busyNs], ['Idle', device.idleNs]].map(([name, ns]) => [name, formatDuration(ns), formatShare(ns, device.windowNs)])),
     table('Idle by cause', ['Cause', 'Time', 'Share'], device.causes.map(({ key, ns }) => [words[key] ?? key, formatDuration(ns), formatShare(ns, device.windowNs)])),
     table('Device time by bucket', ['Bucket', 'Count', 'Time', 'Share'], device.buckets.map((sum) => timed({ ...sum, label: words[sum.key] }, device.buckets))),
     table('Top activities', ['Name', 'Count', 'Time', 'Share'], device.kernels.slice(0, TOP).map((sum) => timed(sum, device.kernels))),
-  ].map((part) => named(part, device.group)));
+  ].map((part) => named(part, device.place)));
   for (const { group, names } of hosts) {
     const rows = names.slice(0, TOP).map(({ key, family, ns, count }) => [key, family, formatCount(count), formatDuration(ns)]);
     tables.push(table(`${group}: own time`, ['Name', 'Kind', 'Count', 'Time'], rows));

@@ -1,7 +1,7 @@
 // Arithmetic of the visible time range: all functions take and return { from, to } in ns.
 
 import { Part } from './common.js';
-import { firstEndingAfter, rowOf } from './store.js';
+import { firstEndingAfter, holds, rowOf } from './store.js';
 
 const SHORTEST = 20;
 
@@ -105,7 +105,7 @@ function addTracks(store, layout, ids, pinned, { folded, heights, lanes }) {
     const item = { track: id, label: track.label, top: layout.height, height: shown.length * height, row: height, folded: isFolded, foldable, pinned };
     layout.items.push(item);
     for (const row of shown) {
-      layout.rows.push({ ...row, family: track.family, pinned, top: layout.height, bottom: layout.height + height - ROW_SPACE });
+      layout.rows.push({ ...row, pinned, top: layout.height, bottom: layout.height + height - ROW_SPACE });
       layout.height += height;
     }
     item.end = heading.end = layout.height;
@@ -132,7 +132,7 @@ export function lanesInView(store, from, to) {
   const lanes = new Map();
   for (const row of store.rows) {
     const event = firstEndingAfter(store, row, from);
-    if (event < row.first + row.count && store.start[event] < to) lanes.set(row.track, Math.max(lanes.get(row.track) ?? 1, row.depth + 1));
+    if (event < row.last && store.start[event] < to) lanes.set(row.track, Math.max(lanes.get(row.track) ?? 1, row.depth + 1));
     else if (!lanes.has(row.track)) lanes.set(row.track, 1);
   }
   return lanes;
@@ -181,7 +181,7 @@ export class Tracks extends Part {
 
   // The row of an event on the screen, visible or not; undefined in a folded track.
   rowInLayout(event) {
-    const row = this.layout.rows.find(({ first, count }) => event >= first && event < first + count);
+    const row = this.layout.rows.find((candidate) => holds(candidate, event));
     if (!row || row.pinned) return row;
     const { scrollTop } = this.scroller;
     return { ...row, top: row.top - scrollTop, bottom: row.bottom - scrollTop };
@@ -359,7 +359,7 @@ export class Tracks extends Part {
   reveal(event) {
     const { track } = rowOf(this.store, event);
     if (this.hidden.has(track)) this.timeline.overlays.showPath(true);
-    if (this.folded.has(track) && !this.layout.rows.some(({ first, count }) => event >= first && event < first + count)) {
+    if (this.folded.has(track) && !this.layout.rows.some((row) => holds(row, event))) {
       this.fold(track, false);
     }
     const row = this.rowInLayout(event) ?? this.afterOpening(event);

@@ -1,9 +1,9 @@
 // The critical path over the rows: a line along the work, the calls and the code that the steps waited for, one after the other.
 
 import { formatCount, formatDuration, Part, shortened, tableElement } from './common.js';
-import { eventLabel, eventName, otherEnds, pathRow } from './describe.js';
+import { eventLabel, eventName, otherEnds } from './describe.js';
 import { around } from './layout.js';
-import { endOf, firstEndingAfter, linked, lowerBound, rowOf, stackOf, stepOf, trackOf } from './store.js';
+import { addTo, endOf, firstEndingAfter, linked, lowerBound, pathRow, rowOf, rowsAt, stackOf, stepOf } from './store.js';
 
 const LOOKED_AT = 256; // intervals within one piece: more are too narrow to distinguish
 
@@ -11,10 +11,9 @@ const LOOKED_AT = 256; // intervals within one piece: more are too narrow to dis
 // narrow ones is one that stands where the longest of them belongs (`event`, -1 where no event is recorded for it).
 export function pathPieces(store, row, from, to, quantum) {
   const { start, duration, link } = store;
-  const last = row.first + row.count;
   const pieces = [];
-  for (let i = firstEndingAfter(store, row, from); i < last && start[i] < to;) {
-    const next = duration[i] >= quantum ? i + 1 : Math.max(i + 1, lowerBound(start, start[i] + quantum, i + 1, last));
+  for (let i = firstEndingAfter(store, row, from); i < row.last && start[i] < to;) {
+    const next = duration[i] >= quantum ? i + 1 : lowerBound(start, start[i] + quantum, i + 1, row.last);
     let longest = i;
     for (let j = i + 1; j < Math.min(next, i + LOOKED_AT); j++) if (duration[j] > duration[longest]) longest = j;
     pieces.push({ from: Math.max(start[i], from), to: Math.min(endOf(store, next - 1), to), event: link[longest] });
@@ -80,35 +79,25 @@ function placesOf(store, events) {
   return places;
 }
 
-// Device activities within an interval, or its idle time without any.
+// Device activities within an interval, else its idle time; of an interval cut by a window, the one that contains its beginning.
 function eventsWithin(store, { start, end, place }) {
   for (const family of ['stream', 'idle']) {
-    const places = [];
-    for (const row of store.rows) {
-      const track = store.tracks[row.track];
-      if (track.family !== family || track.group.split(' · ')[0] !== place) continue;
-      const last = row.first + row.count;
-      for (let i = lowerBound(store.start, start, row.first, last); i < last && store.start[i] < end; i++) if (endOf(store, i) <= end) places.push(i);
+    const events = [];
+    for (const { first, last } of rowsAt(store, place, family)) {
+      for (let i = lowerBound(store.start, start, first, last); i < last && store.start[i] < end; i++) if (endOf(store, i) <= end) events.push(i);
     }
-    if (places.length) return places;
+    if (events.length) return events;
   }
-  return idleAround(store, start, place);
-}
-
-// The idle event that contains the beginning of an interval cut by a window.
-function idleAround(store, start, place) {
-  for (const row of store.rows) {
-    const track = store.tracks[row.track];
-    if (track.family !== 'idle' || track.group.split(' · ')[0] !== place) continue;
+  for (const row of rowsAt(store, place, 'idle')) {
     const event = firstEndingAfter(store, row, start);
-    if (event < row.first + row.count && store.start[event] <= start) return [event];
+    if (event < row.last && store.start[event] <= start) return [event];
   }
   return [];
 }
 
 // The innermost module around the launch of an event; -1 for none.
 function moduleOf(store, event) {
-  return stackOf(store, event).findLast((open) => store.tracks[rowOf(store, open).track].family === 'modules') ?? -1;
+  return stackOf(store, event).findLast((open) => rowOf(store, open).family === 'modules') ?? -1;
 }
 
 function byRow(store, events) {
@@ -131,12 +120,8 @@ export function memberArrowEvents(store, { events }, { from, to }, most) {
 export function memberTables(store, words, { events, modules }) {
   const sum = (summed, keyOf) => {
     const sums = new Map();
-    for (const event of summed) {
-      const key = keyOf(event);
-      const known = sums.get(key) ?? { count: 0, ns: 0 };
-      sums.set(key, { count: known.count + 1, ns: known.ns + store.duration[event] });
-    }
-    return [...sums].sort((a, b) => b[1].ns - a[1].ns).slice(0, TOP_SUMS).map(([key, { count, ns }]) => [key, formatCount(count), formatDuration(ns)]);
+    for (const event of summed) addTo(sums, keyOf(event), store.duration[event]);
+    return [...sums.values()].sort((a, b) => b.ns - a.ns).slice(0, TOP_SUMS).map(({ key, ns, count }) => [key, formatCount(count), formatDuration(ns)]);
   };
   const heads = ['Name', 'Count', 'Time'];
   const byModule = sum(modules.keys(), (event) => (modules.get(event) < 0 ? 'no module' : store.labels[store.name[modules.get(event)]]));
@@ -344,7 +329,7 @@ export class Overlays extends Part {
     if (!this.path || isShown === this.hasPath) return;
     if (isShown) this.timeline.tracks.hidden.delete(this.path.track);
     else this.timeline.tracks.hidden.add(this.path.track);
-    if (!isShown && this.timeline.selected >= 0 && trackOf(this.store, this.timeline.selected).family === 'path') this.timeline.select(-1);
+    if (!isShown && this.timeline.selected >= 0 && rowOf(this.store, this.timeline.selected).family === 'path') this.timeline.select(-1);
     this.element('path').setAttribute('aria-pressed', String(isShown));
     this.timeline.tracks.relayout();
   }
@@ -359,7 +344,7 @@ export class Overlays extends Part {
     const firsts = placed.map(({ first }) => first);
     const footOf = (event) => {
       const row = placed[lowerBound(firsts, event + 1, 0, firsts.length) - 1];
-      return row && event < row.first + row.count ? row.bottom - 1 : undefined;
+      return row && event < row.last ? row.bottom - 1 : undefined;
     };
     drawPath(ink, pieces, footOf, (time) => this.timeline.xOf(time), this.timeline.painter.pathColours);
   }

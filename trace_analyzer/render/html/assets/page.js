@@ -103,10 +103,16 @@ class Listing {
     this.unfolded = false;
     this.heads = [...root.querySelectorAll('thead th')];
     this.heads.forEach((head, place) => head.querySelector('.sort')?.addEventListener('click', () => this.sort(place)));
-    root.querySelector('input')?.addEventListener('input', (event) => this.filter(event.target.value));
+    root.querySelector('input')?.addEventListener('input', (event) => {
+      this.query = event.target.value.trim();
+      this.draw();
+    });
     root.querySelector('[data-csv]')?.addEventListener('click', () => saved(`${root.id.replace('table-', '')}.csv`, csv(this.values())));
     this.more = root.querySelector('[data-more]');
-    this.more?.addEventListener('click', () => this.unfold());
+    this.more?.addEventListener('click', () => {
+      this.unfolded = !this.unfolded;
+      this.draw();
+    });
     this.draw();
   }
 
@@ -128,16 +134,6 @@ class Listing {
     const heading = (head) => head.textContent.trim() + (head.dataset.unit ? ` (${head.dataset.unit})` : '');
     const lines = [this.heads.map(heading), ...this.rows.map(({ row }) => [...row.cells].map(cellValue))];
     return this.root.classList.contains('beside') ? turned(lines) : lines;
-  }
-
-  filter(query) {
-    this.query = query.trim();
-    this.draw();
-  }
-
-  unfold() {
-    this.unfolded = !this.unfolded;
-    this.draw();
   }
 
   draw() {

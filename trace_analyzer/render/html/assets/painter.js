@@ -15,7 +15,7 @@ const NARROW_GAP = 0.5; // of a quantum: a smaller gap between two blocks is inv
 // its height is that share, so that a busy device looks busy from afar. Neighbouring runs that look the same are one. When there are more than `budget`, the quantum is doubled.
 export function visibleBoxes(store, rows, from, to, quantum, budget) {
   const limit = Math.max(budget, rows.length * 2);
-  const boxes = emptyBoxes(Math.min(limit, rows.reduce((sum, { count }) => sum + count, 0)));
+  const boxes = emptyBoxes(Math.min(limit, rows.reduce((sum, { first, last }) => sum + last - first, 0)));
   for (let width = quantum; ; width *= 2) {
     boxes.count = 0;
     if (rows.every((row) => collectRow(store, row, from, to, width, boxes))) return { ...filled(boxes), quantum: width };
@@ -36,7 +36,7 @@ function filled({ count, capacity, ...arrays }) {
 // Adds the boxes of one row; false if there is no room for them.
 function collectRow(store, row, from, to, quantum, boxes) {
   const { start, duration, kind } = store;
-  const last = row.first + row.count;
+  const { last } = row;
   const times = new Float64Array(store.kind_values.length);
   let i = firstEndingAfter(store, row, from);
   let block = -1; // the last box, if it is a run that may continue

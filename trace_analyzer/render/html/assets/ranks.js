@@ -27,6 +27,13 @@ export function lanesOf(chosen, late, count, most) {
   return [...lanes].sort((a, b) => a - b);
 }
 
+// The first number from `first` up to `end` with the greatest value.
+function greatest(first, end, valueOf) {
+  let best = first;
+  for (let i = first + 1; i < end; i++) if (valueOf(i) > valueOf(best)) best = i;
+  return best;
+}
+
 function start({ header, columns }) {
   const { ranks, steps, late, regimes, regimeColours, links } = header;
   const state = { rank: late[0] ?? 0, step: worstStep(late[0] ?? 0), from: 0, to: 1 };
@@ -40,9 +47,11 @@ function start({ header, columns }) {
   }
 
   function worstStep(rank) {
-    let worst = 0;
-    for (let step = 0; step < steps.length; step++) if (columns.late[cell(rank, step)] > columns.late[cell(rank, worst)]) worst = step;
-    return worst;
+    return greatest(0, steps.length, (step) => columns.late[cell(rank, step)]);
+  }
+
+  function latestRank([first, end], step) {
+    return greatest(first, end, (rank) => columns.late[cell(rank, step)]);
   }
 
   function place(canvas) {
@@ -59,25 +68,20 @@ function start({ header, columns }) {
     const byRegime = document.querySelector('input[name=shade]:checked').value === 'regime';
     const rows = rowsOf(ranks.length, tall);
     const [across, down] = [(width - LEFT) / steps.length, tall / rows.length];
-    const greatest = columns.late.reduce((most, value) => Math.max(most, value), 1);
+    const most = columns.late.reduce((a, b) => Math.max(a, b), 1);
     const [empty, strong] = [colour('sunken'), colour('p-python')];
     const regimeInk = regimeColours.map((name) => colour(name));
-    rows.forEach(([first, end], row) => {
+    rows.forEach((range, row) => {
       for (let step = 0; step < steps.length; step++) {
-        let worst = first;
-        for (let rank = first; rank < end; rank++) if (columns.late[cell(rank, step)] > columns.late[cell(worst, step)]) worst = rank;
-        const at = cell(worst, step);
-        ink.fillStyle = empty;
-        ink.globalAlpha = 1;
-        if (columns.known[at]) ink.fillRect(LEFT + step * across, row * down, Math.max(across - 1, 0.5), Math.max(down - (down > 4 ? 1 : 0), 0.5));
-        if (byRegime) {
-          if (!columns.regime[at]) continue;
-          ink.fillStyle = regimeInk[columns.regime[at] - 1];
-        } else {
-          ink.fillStyle = strong;
-          ink.globalAlpha = Math.sqrt(columns.late[at] / greatest);
-        }
-        ink.fillRect(LEFT + step * across, row * down, Math.max(across - 1, 0.5), Math.max(down - (down > 4 ? 1 : 0), 0.5));
+        const at = cell(latestRank(range, step), step);
+        const paint = (fill, alpha = 1) => {
+          ink.fillStyle = fill;
+          ink.globalAlpha = alpha;
+          ink.fillRect(LEFT + step * across, row * down, Math.max(across - 1, 0.5), Math.max(down - (down > 4 ? 1 : 0), 0.5));
+        };
+        if (columns.known[at]) paint(empty);
+        if (!byRegime) paint(strong, Math.sqrt(columns.late[at] / most));
+        else if (columns.regime[at]) paint(regimeInk[columns.regime[at] - 1]);
       }
     });
     ink.globalAlpha = 1;
@@ -98,11 +102,8 @@ function start({ header, columns }) {
     const { rows, across, down, tall } = drawn;
     const [x, y] = [event.clientX - box.left - LEFT, event.clientY - box.top];
     if (x < 0 || y < 0 || y >= tall) return null;
-    const [first, end] = rows[Math.min(rows.length - 1, Math.floor(y / down))];
     const step = Math.min(steps.length - 1, Math.floor(x / across));
-    let rank = first;
-    for (let r = first; r < end; r++) if (columns.late[cell(r, step)] > columns.late[cell(rank, step)]) rank = r;
-    return { rank, step };
+    return { rank: latestRank(rows[Math.min(rows.length - 1, Math.floor(y / down))], step), step };
   }
 
   function describeCell({ rank, step }) {

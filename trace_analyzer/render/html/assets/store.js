@@ -3,8 +3,8 @@
 const CHUNK = 64;
 
 export function buildStore({ header, columns }) {
-  const rows = header.tracks.flatMap((track, trackId) =>
-    track.rows.map(([first, count], depth) => ({ first, count, depth, track: trackId })));
+  const rows = header.tracks.flatMap(({ rows: spans, family, group, label, thread }, track) => spans.map(([first, count], depth) => (
+    { first, last: first + count, depth, track, family, group, label, thread, place: group.split(' · ')[0] })));
   const store = {
     ...columns,
     rows,
@@ -27,9 +27,9 @@ export function buildStore({ header, columns }) {
 
 function absoluteStarts(rows, gap, duration) {
   const start = new Float64Array(gap.length);
-  for (const { first, count } of rows) {
+  for (const { first, last } of rows) {
     let end = 0;
-    for (let i = first; i < first + count; i++) {
+    for (let i = first; i < last; i++) {
       start[i] = end + gap[i];
       end = start[i] + duration[i];
     }
@@ -73,7 +73,7 @@ function stepsByPlace(steps) {
 
 // The number of the step in which an event of a device begins; undefined outside of steps.
 export function stepOf(store, event) {
-  const own = store.steps.get(trackOf(store, event).group.split(' · ')[0]);
+  const own = store.steps.get(rowOf(store, event).place);
   const step = own ? lowerBound(own.starts, store.start[event] + 1, 0, own.starts.length) - 1 : -1;
   return step >= 0 && store.start[event] < own.ends[step] ? own.numbers[step] : undefined;
 }
@@ -110,6 +110,14 @@ function addEvents({ kind, duration }, from, to, out) {
   return out;
 }
 
+// Adds to the sum { key, ns, count } of a key.
+export function addTo(sums, key, ns, count = 1) {
+  if (!sums.has(key)) sums.set(key, { key, ns: 0, count: 0 });
+  const sum = sums.get(key);
+  sum.ns += ns;
+  sum.count += count;
+}
+
 // Index of the first of the sorted numbers [from, to) that is not less than `value`.
 export function lowerBound(sorted, value, from, to) {
   while (from < to) {
@@ -126,18 +134,17 @@ export function endOf(store, event) {
 
 // First event of a row that ends after `time`.
 export function firstEndingAfter(store, row, time) {
-  const from = lowerBound(store.start, time, row.first, row.first + row.count);
-  const before = from - 1;
-  return before >= row.first && endOf(store, before) > time ? before : from;
+  const from = lowerBound(store.start, time, row.first, row.last);
+  return from > row.first && endOf(store, from - 1) > time ? from - 1 : from;
 }
 
 // The event of a row at `time`, else the nearest one within `tolerance`; -1 without one.
 export function eventAt(store, row, time, tolerance) {
-  const next = lowerBound(store.start, time, row.first, row.first + row.count);
+  const next = lowerBound(store.start, time, row.first, row.last);
   let best = -1;
   let nearest = tolerance;
   for (const i of [next - 1, next]) {
-    if (i < row.first || i >= row.first + row.count) continue;
+    if (!holds(row, i)) continue;
     const away = Math.max(store.start[i] - time, time - endOf(store, i), 0);
     if (away <= nearest) [best, nearest] = [i, away];
   }
@@ -146,20 +153,27 @@ export function eventAt(store, row, time, tolerance) {
 
 // The event that lasts exactly from `start` to `end`, preferably a device activity; -1 without one.
 export function eventOf(store, start, end) {
-  const rows = [...store.rows].sort((a, b) => a.first - b.first);
-  for (const row of rows) {
-    const event = lowerBound(store.start, start, row.first, row.first + row.count);
-    for (let i = event; i < row.first + row.count && store.start[i] === start; i++) if (endOf(store, i) === end) return i;
+  for (const { first, last } of [...store.rows].sort((a, b) => a.first - b.first)) {
+    for (let i = lowerBound(store.start, start, first, last); i < last && store.start[i] === start; i++) if (endOf(store, i) === end) return i;
   }
   return -1;
 }
 
-export function rowOf(store, event) {
-  return store.rows.find(({ first, count }) => event >= first && event < first + count);
+export function holds({ first, last }, event) {
+  return event >= first && event < last;
 }
 
-export function trackOf(store, event) {
-  return store.tracks[rowOf(store, event).track];
+export function rowOf(store, event) {
+  return store.rows.find((row) => holds(row, event));
+}
+
+export function rowsAt(store, place, family) {
+  return store.rows.filter((row) => row.place === place && row.family === family);
+}
+
+// The row with the intervals of the critical path; undefined without a replay.
+export function pathRow(store) {
+  return store.rows.find(({ family }) => family === 'path');
 }
 
 export function isActivity(store, event) {
@@ -180,9 +194,9 @@ const EXPLAINED = new Set(['idle', 'path']);
 
 function invertLinks(store) {
   const { link, start } = store;
-  const pointing = store.rows.filter(({ track }) => !EXPLAINED.has(store.tracks[track].family)).sort((a, b) => a.first - b.first);
+  const pointing = store.rows.filter(({ family }) => !EXPLAINED.has(family)).sort((a, b) => a.first - b.first);
   const each = (visit) => {
-    for (const { first, count } of pointing) for (let i = first; i < first + count; i++) if (link[i] >= 0) visit(i);
+    for (const { first, last } of pointing) for (let i = first; i < last; i++) if (link[i] >= 0) visit(i);
   };
   const offsets = new Uint32Array(start.length + 1);
   each((i) => { offsets[link[i] + 1] += 1; });
@@ -196,21 +210,19 @@ function invertLinks(store) {
 // Both directions: the event that this one links to first (arrows end here), then those that link to it.
 export function linked(store, event) {
   const source = store.link[event];
-  return { source: source >= 0 && !EXPLAINED.has(trackOf(store, event).family) ? source : -1, targets: followers(store, event) };
+  return { source: source >= 0 && !EXPLAINED.has(rowOf(store, event).family) ? source : -1, targets: followers(store, event) };
 }
 
 // What was open on the thread when the event began, the outermost first: frames, modules, operators, annotations.
 // For work on a device, and for idle time, what was open around the call or frame that explains it, and that one too.
 export function stackOf(store, event) {
   const row = rowOf(store, event);
-  const { thread } = store.tracks[row.track];
-  if (thread === null) return store.link[event] < 0 ? [] : [...stackOf(store, store.link[event]), store.link[event]];
+  if (row.thread === null) return store.link[event] < 0 ? [] : [...stackOf(store, store.link[event]), store.link[event]];
   const open = [];
   for (const other of store.rows) {
-    if (store.tracks[other.track].thread !== thread || store.tracks[other.track].family === 'phases' || (other.track === row.track && other.depth >= row.depth)) continue;
+    if (other.thread !== row.thread || other.family === 'phases' || (other.track === row.track && other.depth >= row.depth)) continue;
     const i = firstEndingAfter(store, other, store.start[event]);
-    if (i >= other.first + other.count || store.start[i] > store.start[event] || endOf(store, i) < endOf(store, event)) continue;
-    open.push(i);
+    if (i < other.last && store.start[i] <= store.start[event] && endOf(store, i) >= endOf(store, event)) open.push(i);
   }
   return open.sort((a, b) => store.start[a] - store.start[b] || store.duration[b] - store.duration[a]);
 }
@@ -229,10 +241,9 @@ function matchSums(store, text, filter) {
   const { name, name_values: names } = store;
   const named = Uint8Array.from(names, (value) => Number(value.toLowerCase().includes(text)));
   const passes = filterOf(store, filter);
-  const { first, count } = store.rows.find(({ track }) => store.tracks[track].family === 'path') ?? { first: 0, count: 0 };
+  const path = pathRow(store) ?? { first: 0, last: 0 }; // its intervals do not count
   const sums = new Uint32Array(name.length + 1);
-  const isEvent = (i) => i < first || i >= first + count; // intervals of the critical path do not count
-  for (let i = 0; i < name.length; i++) sums[i + 1] = sums[i] + (named[name[i]] && isEvent(i) && passes(i) ? 1 : 0);
+  for (let i = 0; i < name.length; i++) sums[i + 1] = sums[i] + (named[name[i]] && !holds(path, i) && passes(i) ? 1 : 0);
   return sums;
 }
 
@@ -283,19 +294,18 @@ export function valueAt(curve, instant) {
 // what ran, or the nearest that did.
 export function eventAtInstant(store, curve, instant) {
   if (!curve) return -1;
-  const rows = (family) => store.rows.filter(({ track }) => store.tracks[track].family === family && store.tracks[track].group.split(' · ')[0] === curve.place);
-  return idleAt(store, rows('idle'), curve, instant) ?? nearest(store, rows('stream'), instant);
+  return idleAt(store, curve, instant) ?? nearest(store, rowsAt(store, curve.place, 'stream'), instant);
 }
 
 // The idle event at the time, else the first of the interval with an empty queue.
-function idleAt(store, rows, curve, instant) {
+function idleAt(store, curve, instant) {
   const step = stepAt(curve, instant);
   if (step < 0 || curve.value[step] > 0) return undefined;
   const until = curve.time[step + 1] ?? Infinity;
   for (const time of [instant, curve.time[step]]) {
-    for (const row of rows) {
+    for (const row of rowsAt(store, curve.place, 'idle')) {
       const event = firstEndingAfter(store, row, time);
-      if (event < row.first + row.count && store.start[event] < until) return event;
+      if (event < row.last && store.start[event] < until) return event;
     }
   }
   return undefined;
