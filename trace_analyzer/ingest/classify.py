@@ -314,15 +314,7 @@ def with_pairs(events: Classified) -> Classified:
     spans = pairs.drop_nulls("duration_ns").with_columns(pl.lit("X").alias("ph")).select(events.edges.columns)
     counted = unmatched.group_by("cat").len("count").select(pl.lit("unmatched").alias("reason"), "cat", "count")
     both = joined([events, _sorted(spans, spans.clear())])
-    return Classified(
-        **{
-            field.name: getattr(both, field.name)
-            for field in fields(Classified)
-            if field.name not in ("edges", "skipped")
-        },
-        edges=spans.clear(),
-        skipped=pl.concat([both.skipped, counted]),
-    )
+    return replace(both, edges=spans.clear(), skipped=pl.concat([both.skipped, counted]))
 
 
 def _kind() -> pl.Expr:

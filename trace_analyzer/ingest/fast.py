@@ -19,7 +19,7 @@ import polars as pl
 
 from trace_analyzer.ingest import classify
 from trace_analyzer.ingest.raw import ARGUMENTS, FIELDS, SURROGATE, nanoseconds, raw_frame, strict_decoder, text_of
-from trace_analyzer.ingest.tolerant import TOO_DEEP, Fault, Mended, recover
+from trace_analyzer.ingest.tolerant import Fault, oddities, recover
 from trace_analyzer.tuning import READING_THREADS
 
 try:
@@ -96,18 +96,15 @@ class Scanned(NamedTuple):
     """The events of the fast reader, and the rest of the document, which is small in a sound file.
 
     ``rest`` is the document without ``cut_bytes`` of it, which contained ``event_count`` entries. ``replaced`` counts
-    byte sequences in the removed bytes that are no UTF-8, ``odd`` entries that are no objects, and ``too_deep`` entries
-    with too much nesting, ``mended`` those with values that are no JSON. ``faults`` are places in the removed bytes.
+    byte sequences in the removed bytes that are no UTF-8, ``odd`` their `oddities`. ``faults`` are places in them.
     """
 
     parts: list[classify.Classified]
     event_count: int
     rest: bytes
-    mended: Counter[str]
+    odd: Counter[str]
     cut_bytes: int = 0
     replaced: int = 0
-    odd: int = 0
-    too_deep: int = 0
     faults: tuple[Fault, ...] = ()
 
 
@@ -121,9 +118,7 @@ class _Part:
     replaced: int
     ending: int
     end: int
-    odd: int
-    too_deep: int
-    mended: Counter[str]
+    odd: Counter[str]
     faults: list[Fault]
 
 
@@ -136,8 +131,8 @@ def scanned(head: bytes, blocks: Iterator[bytes]) -> Scanned | None:
     parts: list[classify.Classified] = []
     raw: list[pl.DataFrame] = []
     left: list[bytes] = []
-    count = replaced = size = odd = too_deep = 0
-    mended: Counter[str] = Counter()
+    count = replaced = size = 0
+    odd = Counter[str]()
     faults: list[Fault] = []
     ending = _scanner.MORE
     for text, end, future in _ahead(texts):
@@ -158,13 +153,12 @@ def scanned(head: bytes, blocks: Iterator[bytes]) -> Scanned | None:
             raw.clear()
         count += part.count
         replaced, odd = replaced + part.replaced, odd + part.odd
-        too_deep, mended = too_deep + part.too_deep, mended + part.mended
         faults += (fault.moved(opening.end() + size) for fault in part.faults)
         size += part.end
     if raw:
         parts.append(classify.sorted_events(pl.concat(raw, how="diagonal")))
     rest = b"".join((head[: opening.end()], *left))
-    return Scanned(parts, count, rest, mended, size, replaced, odd, too_deep, tuple(faults))
+    return Scanned(parts, count, rest, odd, size, replaced, tuple(faults))
 
 
 def _texts(blocks: Iterator[bytes], separator: bytes | None) -> Iterator[tuple[bytes, int]]:
@@ -255,8 +249,7 @@ def _new_scanner() -> "Scanner":
 def _part(text: bytes, size: int, scanner: "Scanner") -> _Part:
     frames: list[classify.Classified | pl.DataFrame] = []
     faults: list[Fault] = []
-    count, at, ending, odd, too_deep, signs = 0, 0, _scanner.FULL, 0, 0, ""
-    mended: Counter[str] = Counter()
+    count, at, ending, odd, signs = 0, 0, _scanner.FULL, Counter[str](), ""
     while ending == _scanner.FULL:
         ending, at, events = scanner.read(text, at, size)
         frames += _frames(text, scanner, count)
@@ -271,14 +264,11 @@ def _part(text: bytes, size: int, scanner: "Scanner") -> _Part:
             frames.append(classify.shifted(classify.sorted_objects(entries, 0), count))
             faults += more_faults
             count += len(entries)
-            deep = sum(entry is TOO_DEEP for entry in entries)
-            too_deep += deep
-            mended.update(entry.held for entry in entries if type(entry) is Mended)
-            odd += sum(not isinstance(entry, dict) for entry in entries) - deep
+            odd += oddities(entries)
             ending = _scanner.FULL
     known = [events for events in frames if isinstance(events, classify.Classified)]
     raw = [frame for frame in frames if isinstance(frame, pl.DataFrame)]
-    return _Part(known, raw, count, _replaced(text, at), ending, at, odd, too_deep, mended, faults)
+    return _Part(known, raw, count, _replaced(text, at), ending, at, odd, faults)
 
 
 def _replaced(text: bytes, size: int) -> int:

@@ -26,7 +26,6 @@ _APART_NS = 2 * NS_PER_S
 """Least distance from 0 to all others of an instant at 0 that has no time."""
 _EARLY_NS = NS_PER_S // 10
 """An activity begins after its launch; clocks of host and device differ by less, or by the same for most activities."""
-_TIMED = ("python", "host", "device", "arrows", "rest")
 
 
 def with_possible_times(events: Classified) -> Classified:
@@ -83,15 +82,10 @@ def _without(events: Classified, odd: dict[str, pl.Series]) -> Classified:
 
 def _spans(events: Classified) -> dict[str, pl.DataFrame]:
     """Return start_ns and duration_ns of all timed events by frame; both null for metadata."""
-    frames = {name: getattr(events, name) for name in _TIMED}
-    lasts = pl.lit(0, dtype=pl.Int64).alias("duration_ns")
-    timed = pl.when(pl.col("kind") != "metadata").then(pl.col("start_ns", "duration_ns"))
-    return {
-        name: frame.select("start_ns", lasts)
-        if name == "arrows"
-        else frame.select(timed if name == "rest" else ["start_ns", "duration_ns"])
-        for name, frame in frames.items()
-    }
+    spans = {name: getattr(events, name).select("start_ns", "duration_ns") for name in ("python", "host", "device")}
+    arrows = events.arrows.select("start_ns", duration_ns=pl.lit(0, dtype=pl.Int64))
+    rest = events.rest.select(pl.when(pl.col("kind") != "metadata").then(pl.col("start_ns", "duration_ns")))
+    return {**spans, "arrows": arrows, "rest": rest}
 
 
 def _far(events: Classified) -> dict[str, pl.Series]:

@@ -14,7 +14,7 @@ import sqlite3
 import tempfile
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
@@ -25,7 +25,7 @@ from trace_analyzer import tuning, units
 from trace_analyzer.errors import NUL_BYTES, SYNTAX, TRUNCATED, InputError, NotATrace, Note
 from trace_analyzer.ingest import databases, fast, nsight, raw, rocm, source
 from trace_analyzer.ingest.classify import Classified, TraceDocument, joined, sorted_objects
-from trace_analyzer.ingest.tolerant import TOO_DEEP, Hopeless, Mended, Walk, walk_document
+from trace_analyzer.ingest.tolerant import NESTED, NO_OBJECT, Hopeless, Walk, oddities, walk_document
 
 SQLITE = b"SQLite format 3\0"
 """First bytes of a database (https://sqlite.org/fileformat.html, 1.2)."""
@@ -141,12 +141,9 @@ _BEGINNINGS = (
     (b"\x28\xb5\x2f\xfd", "compressed twice; decompress it once (`unzstd`)"),
     (b"\0\0\0\0", "no text: it begins with NUL bytes, as a crash or an interrupted copy leaves them; copy it again"),
     (b"version https://git-lfs", "a Git LFS pointer in the place of the file; fetch that (`git lfs pull`)"),
-    *(
-        (
-            b"\x80" + bytes([protocol]),
-            "a pickle, as torch.cuda.memory writes its snapshots: analyze memory FILE reads those",
-        )
-        for protocol in range(2, 6)
+    (
+        tuple(bytes([0x80, protocol]) for protocol in range(2, 6)),
+        "a pickle, as torch.cuda.memory writes its snapshots: analyze memory FILE reads those",
     ),
 )
 """First bytes of other file types, after one decompression if needed; no JSON document begins with them."""
@@ -180,13 +177,6 @@ _PYTHON = re.compile(rb"\s*[{\[]\s*(?:[{\[]\s*)?'")
 _PAGE = re.compile(rb"\s*<(?:!doctype html|html)\b", re.IGNORECASE)
 _NAME, _MAGIC = slice(0, 100), slice(257, 262)
 """Fields of a tar archive's header: the first file's name, padded with NUL, and the magic bytes."""
-_DOCUMENTS = (
-    (
-        {"schema", "nodes"},
-        "an execution trace (ExecutionTraceObserver), which has no kernels; record with torch.profiler",
-    ),
-)
-"""Keys of PyTorch's other JSON documents."""
 
 
 def mistaken_file(content: bytes, name: str = "") -> str | None:
@@ -208,12 +198,6 @@ def mistaken_file(content: bytes, name: str = "") -> str | None:
     of_planes = b"/host:" in content[:4096] or b"/device:" in content[:4096]
     by_content = _BINARY[2][1] if of_planes else _BINARY[3][1] if content.startswith(b"\n") else None
     return next(by_name, by_content) or "a binary file, not JSON; expected a trace from torch.profiler"
-
-
-def mistaken_document(keys: Iterable[str]) -> str | None:
-    """Name the document type of a JSON object with these keys, worded to follow "is"; None for an unknown type."""
-    present = set(keys)
-    return next((what for needed, what in _DOCUMENTS if needed <= present), None)
 
 
 _HEAD = 1 << 20
@@ -260,8 +244,10 @@ def _read(content: source.Content) -> TraceDocument:
                 f"{name}: holds no event that can be read: {damage[0].message}; expected a trace from torch.profiler"
             )
         if not walk.has_events:
-            if what := mistaken_document(walk.header):
-                raise NotATrace(f"{name}: is {what}")
+            if {"schema", "nodes"} <= walk.header.keys():
+                raise NotATrace(
+                    f"{name}: is an execution trace (ExecutionTraceObserver), which has no kernels; record with torch.profiler"
+                )
             raise NotATrace(
                 f"{name}: is JSON without a `traceEvents` list; expected a trace from torch.profiler"
                 " (prof.export_chrome_trace)"
@@ -273,8 +259,8 @@ def _read(content: source.Content) -> TraceDocument:
     events = joined(parts)
     if what := _other_writer(events):
         raise NotATrace(f"{name}: is {what}")
-    too_deep = sum(event is TOO_DEEP for event in walk.events) + quick.too_deep
-    odd = sum(not isinstance(event, dict) and event is not TOO_DEEP for event in walk.events) + quick.odd
+    mended = quick.odd + oddities(walk.events)
+    odd, too_deep = mended.pop(NO_OBJECT, 0), mended.pop(NESTED, 0)
     unknown = events.skipped.filter(pl.col("reason") == "unknown-phase").get_column("count").sum()
     if count and unknown + odd + too_deep == count:
         raise NotATrace(
@@ -282,11 +268,10 @@ def _read(content: source.Content) -> TraceDocument:
             " expected a trace from torch.profiler (prof.export_chrome_trace)"
         )
     if odd:
-        notes.append(Note("not-an-event", "warning", "entries of traceEvents are no objects: skipped", odd))
-    mended = quick.mended + Counter(event.held for event in walk.events if type(event) is Mended)
+        notes.append(Note("not-an-event", "warning", NO_OBJECT, odd))
     notes += (Note("not-json", "warning", f"events hold {held}", number) for held, number in sorted(mended.items()))
     if too_deep:
-        notes.append(Note("too-deep", "warning", "events nest too deeply to be read: skipped", too_deep))
+        notes.append(Note("too-deep", "warning", NESTED, too_deep))
     if not _has_work(events):
         counts = dict(events.skipped.group_by("reason").agg(pl.col("count").sum()).iter_rows())
         unread = [note.message for note in damage if note.code in (SYNTAX, TRUNCATED)]

@@ -6,6 +6,7 @@ mended. An invalid place costs only its event; reading resumes at the next compl
 
 import json
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -181,6 +182,13 @@ class Mended(dict[str, Any]):
 
 TOO_DEEP = object()
 """Placeholder for an event with too much nesting to be read."""
+NO_OBJECT, NESTED = "entries of traceEvents are no objects: skipped", "events nest too deeply to be read: skipped"
+
+
+def oddities(entries: list[Any]) -> Counter[str]:
+    """Count entries that are no sound events: by `NO_OBJECT`, `NESTED`, or what mended ones held."""
+    odd = (entry for entry in entries if type(entry) is not dict)
+    return Counter(NESTED if entry is TOO_DEEP else entry.held if type(entry) is Mended else NO_OBJECT for entry in odd)
 
 
 class Fault(NamedTuple):
@@ -219,15 +227,11 @@ def walk_document(text: str, name: str) -> Walk:
     """
     walk = Walk()
     at = _skip(text, 0)
-    if text[at : at + 1] == "[":
-        walk.has_events = True
-        end = _events(text, at + 1, walk)
-        walk.trailing = end is not None and bool(text[end:].strip())
-        return walk
-    if text[at : at + 1] != "{":
+    if text[at : at + 1] not in ("[", "{"):
         shown = text[at : at + 20].split("\n")[0]
         raise NotATrace(f"{name}: is not JSON (starts with {shown!r}); expected a trace from torch.profiler")
-    end = _members(text, at + 1, walk)
+    walk.has_events = text[at] == "["
+    end = (_events if walk.has_events else _members)(text, at + 1, walk)
     walk.trailing = end is not None and bool(text[end:].strip())
     return walk
 

@@ -155,10 +155,9 @@ def versions_of(keys: Mapping[str, Any]) -> dict[str, str]:
 
 def _device_properties(entry: Mapping[str, Any], refused: list[str]) -> DeviceProperties:
     major, minor = (_integer(entry, key, _VERSION, refused) for key in ("computeMajor", "computeMinor"))
-    name = entry.get("name")
     return DeviceProperties(
         index=SURROGATE.sub("\ufffd", str(entry.get("id", ""))),
-        name=_shortened(SURROGATE.sub("\ufffd", name)) if isinstance(name, str) and name.strip() else None,
+        name=_text(entry.get("name")),
         memory_bytes=_integer(entry, "totalGlobalMem", _INT64, refused),
         compute_capability=None if major is None else f"{major}.{minor or 0}",
         sm_count=_integer(entry, "numSms", _INT32, refused),
@@ -199,15 +198,12 @@ def _ranks(values: object) -> tuple[int, ...]:
 def _text(value: object) -> str | None:
     """Return a non-blank text, shortened; None for any other value."""
     text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
-    return _shortened(SURROGATE.sub("\ufffd", text)) if text.strip() else None
+    text = SURROGATE.sub("\ufffd", text)
+    return (text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 1] + "\u2026") if text.strip() else None
 
 
 _LONGEST_NAME = 256
 """Limit on the characters of device names, by their definitions (CUDA's `cudaDeviceProp`, HIP's `hipDeviceProp_t`)."""
-
-
-def _shortened(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "\u2026"
 
 
 _INT32, _INT64, _VERSION = 2**31 - 1, 2**63 - 1, 999
