@@ -109,9 +109,7 @@ def files_of(sources: Sequence[str]) -> list[str]:
 
 def stem(path: str) -> str:
     """Return the path of a trace without its file extensions."""
-    return next(
-        (path.removesuffix(suffix) for suffix in (".json.gz", ".json.zst", ".json") if path.endswith(suffix)), path
-    )
+    return re.sub(r"\.json(\.gz|\.zst)?\Z", "", path)
 
 
 def _is_rank(path: str) -> bool:
@@ -121,13 +119,12 @@ def _is_rank(path: str) -> bool:
 def _local(source: str) -> list[str]:
     path = Path(source)
     if path.is_dir():
-        files = [str(item) for item in sorted(path.iterdir()) if item.is_file() and _is_rank(item.name)]
-        files = files or [str(item) for item in sorted(path.rglob("*")) if item.is_file() and _is_rank(item.name)]
-        if not files:
-            raise UsageError(
-                f"{source}: no trace (*.json, *.json.gz, *.json.zst) and no summary (*{SUFFIX}) in this folder"
-            )
-        return files
+        for items in (path.iterdir(), path.rglob("*")):
+            if files := [str(item) for item in sorted(items) if item.is_file() and _is_rank(item.name)]:
+                return files
+        raise UsageError(
+            f"{source}: no trace (*.json, *.json.gz, *.json.zst) and no summary (*{SUFFIX}) in this folder"
+        )
     return [str(item) for item in files_matching(source)] if glob.has_magic(source) else [source]
 
 

@@ -1,6 +1,6 @@
 """Match kernels of different ranks that are one collective: by number, by order in a step, else by their ends."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import polars as pl
 
@@ -32,7 +32,11 @@ def coded(rows: pl.DataFrame, kinds: list[str]) -> tuple[pl.DataFrame, pl.DataFr
     kinds += [kind for kind in new if kind not in kinds]
     codes = {
         "kind_hash": _of_text(rows, "kind", pl.Series.hash),
-        "kind_code": _of_text(rows, "kind", lambda texts: _places(texts, kinds)),
+        "kind_code": _of_text(
+            rows,
+            "kind",
+            lambda texts: texts.replace_strict(kinds, range(len(kinds)), default=None, return_dtype=pl.UInt8),
+        ),
         "is_split": _of_text(rows, "kind", lambda texts: texts.is_in(SYNCHRONIZING)),
         "is_even": _of_text(rows, "kind", lambda texts: texts.is_in(_EVEN)),
         "is_pair": _of_text(rows, "kind", lambda texts: texts == "send_recv"),
@@ -84,10 +88,6 @@ def _of_text(rows: pl.DataFrame, name: str, function: Callable[[pl.Series], pl.S
     texts = column.dtype.categories  # type: ignore[attr-defined]
     of_each = function(texts)
     return of_each.gather(column.to_physical()) if len(texts) else of_each.extend_constant(None, len(column))
-
-
-def _places(texts: pl.Series, kinds: Sequence[str]) -> pl.Series:
-    return pl.Series([kinds.index(text) if text in kinds else None for text in texts], dtype=pl.UInt8)
 
 
 def _bits(name: str) -> pl.Expr:

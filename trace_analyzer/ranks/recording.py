@@ -125,7 +125,7 @@ def summary_of(trace: Trace, report: Report) -> summary.RankSummary:
         parts=typed(parts, summary.PARTS),
         collectives=typed(collectives, summary.COLLECTIVES),
         exposed=exposed_pieces(collectives, hiding),
-        work=_work(reduced),
+        work=pl.DataFrame(schema=summary.WORK) if reduced is None else typed(reduced.work, summary.WORK),
         profile=reduced,
     )
 
@@ -219,11 +219,6 @@ def exposed_pieces(collectives: pl.DataFrame, work: pl.DataFrame) -> pl.DataFram
         (pl.col("to_ns") - pl.col("from_ns")).sum().alias("exposed_ns"),
     )
     return typed(joined, summary.EXPOSED)
-
-
-def _work(profile: Profile | None) -> pl.DataFrame:
-    """Return `WORK` of a reduced profile."""
-    return pl.DataFrame(schema=summary.WORK) if profile is None else typed(profile.work, summary.WORK)
 
 
 def _reduced(profile: Profile) -> Profile | None:

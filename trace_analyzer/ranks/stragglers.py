@@ -261,7 +261,8 @@ def sentence(
     if not seen:
         return "No trace of a rank could be used."
     who = "most ranks are" if seen > 1 else "it is"
-    most = f"{who} {_regime(regime)}" if regime else "no rank's own bottleneck is known"
+    label = regime and (REGIMES[regime].label.lower() if regime in REGIMES else regime)
+    most = f"{who} {label}" if label else "no rank's own bottleneck is known"
     if not matched:
         return f"{counted(seen, 'rank')}{'' if seen > 1 else ' alone'}: no collective of two ranks was matched, so waits are not known; {most}."
     if not stragglers:
@@ -291,10 +292,6 @@ def _who(straggler: Straggler) -> str:
     return (
         f"Rank {straggler.rank}" if straggler.host.startswith("rank") else f"Rank {straggler.rank} on {straggler.host}"
     )
-
-
-def _regime(regime: str) -> str:
-    return REGIMES[regime].label.lower() if regime in REGIMES else regime
 
 
 def with_problems(verdict: str, problems: Sequence[Problem], seen: int) -> str:

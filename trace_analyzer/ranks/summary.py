@@ -218,7 +218,9 @@ def from_bytes(content: bytes, path: str = "summary") -> RankSummary:
     """Read a summary of `to_bytes`. Raises ``InputError`` for other content, or another version."""
     try:
         head, rest = _member(content)
-        document, lines = _document(json.loads(head), path), _lines(rest)
+        document, lines = json.loads(head), _lines(rest)
+        if (version := document.pop(_KIND)) != _VERSION:
+            raise errors.InputError(f"{path}: a summary of version {version}; this program reads version {_VERSION}")
         frames = {name: typed(frame, _FRAMES[name]) for name, (frame, _) in _frames([lines]).items()}
         profile = json.loads(lines[0])
         summary = replace(_headed(document), profile=profile and sides.profile_from(profile), **cast(Any, frames))
@@ -294,13 +296,6 @@ def _frame(name: str, lines: Sequence[bytes]) -> tuple[pl.DataFrame, list[int]]:
         raise ValueError(f"a time is missing in a row of {name}")
     texts = frame.select(pl.col(pl.String))
     return frame.with_columns(own.cast(pl.Enum(own.drop_nulls().unique(maintain_order=True))) for own in texts), heights
-
-
-def _document(document: dict[str, Any], path: str) -> dict[str, Any]:
-    version = document.pop(_KIND)
-    if version != _VERSION:
-        raise errors.InputError(f"{path}: a summary of version {version}; this program reads version {_VERSION}")
-    return document
 
 
 def _headed(document: Mapping[str, Any]) -> RankSummary:

@@ -42,7 +42,7 @@ def with_waits(rows: pl.DataFrame, world_size: int | None, allowed_ns: int, send
         (start.max() - end.min() <= allowed_ns).alias("is_possible"),
         (pl.col("is_split").all() | (end.max() - end.min() <= allowed_ns)).alias("is_held"),
     )
-    matches = _count(rows)
+    matches = rows.select((pl.col("match").max() + 1).fill_null(0)).item()
     lengths = _lengths(own.get_column("match").to_numpy(), own.get_column("duration_ns").to_numpy(), matches)
     by_match = pl.DataFrame({"match": np.arange(len(lengths[0]), dtype=np.uint32)}).join(
         sums, on="match", how="left", maintain_order="left"
@@ -68,11 +68,6 @@ def with_waits(rows: pl.DataFrame, world_size: int | None, allowed_ns: int, send
         pl.exclude("signature", "key", "group_size", "clock", "is_split"),
         ((pl.col("wait_ns") == 0) & (of_match(second - shortest) > 0)).alias("is_last"),
     )
-
-
-def _count(rows: pl.DataFrame) -> int:
-    last = rows.get_column("match").max()
-    return 0 if last is None else int(last) + 1  # type: ignore[arg-type]
 
 
 def _lengths(match: npt.NDArray[np.uint32], duration: Integers, matches: int) -> tuple[Integers, Integers, Integers]:
@@ -147,7 +142,10 @@ class Lateness:
             _add(self._total, self._total_then, rank, waits)
         else:
             place = split.select(pl.int_range(pl.len()).over("rank")).to_series().to_numpy()
-            elsewhere = _elsewhere(_Grid(rank, place, slots, waits), self._total, self._total_then)
+            grid = _Grid(
+                rank, place, slots, waits
+            )  # of each row what its rank waited in other groups since the last of this
+            elsewhere = grid.advanced(self._total, self._total_then, lambda values, others: (others, values))
             split = split.with_columns(pl.Series("elsewhere", elsewhere))
             usual = pl.col("elsewhere").quantile(0.5, "lower").over("match").cast(pl.Int64)
             late = late - (pl.col("elsewhere") - usual).clip(0)
@@ -184,11 +182,6 @@ def _add(total: Integers, then: Integers, rank: Integers, values: Integers) -> N
     """Add values for ranks, each of which is in a single group."""
     total += np.bincount(rank, values, len(total)).astype(np.int64)
     then[:, 0] = total
-
-
-def _elsewhere(grid: "_Grid", total: Integers, then: Integers) -> Integers:
-    """Return each row's wait of its rank in other groups since the rank's last row of this group."""
-    return grid.advanced(total, then, lambda values, others: (others, values))
 
 
 def _uncharged(grid: "_Grid", charged: Integers, then: Integers) -> Integers:
