@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 Shape = tuple[int, ...]
@@ -189,7 +190,7 @@ class Call(NamedTuple):
     def number(self, position: int) -> int:
         """Return the integer at this position. Raises `Unrecorded` or `Malformed`."""
         argument = self.value(position)
-        if isinstance(argument, bool) or not isinstance(argument, int):
+        if type(argument) is not int:
             raise Malformed("arguments that do not fit the operator")
         return argument
 
@@ -203,10 +204,17 @@ class Call(NamedTuple):
         Raises `Unrecorded` or `Malformed`.
         """
         value = self.value(position)
-        values = [value] if isinstance(value, int) and not isinstance(value, bool) else value
-        if not isinstance(values, list) or any(isinstance(n, bool) or not isinstance(n, int) for n in values):
+        values = [value] if type(value) is int else value
+        if not isinstance(values, list) or any(type(n) is not int for n in values):
             raise Malformed("arguments that do not fit the operator")
         return tuple(values)
+
+    def sizes(self, position: int, rank: int) -> Shape:
+        """Return a size for each of ``rank`` dimensions; a list of one applies to all. Raises like `numbers`."""
+        values = self.numbers(position)
+        values = values * rank if len(values) == 1 else values
+        require(len(values) == rank and all(0 <= n < 2**31 for n in values))
+        return values
 
     def mask(self, position: int) -> tuple[bool, ...]:
         """Return the list of booleans at this position: the requested gradients. Raises `Unrecorded` or `Malformed`."""
@@ -349,8 +357,8 @@ def promoted(tensors: list[Tensor]) -> Dtype | None:
         return None
     dimensioned = [tensor.dtype for tensor in tensors if tensor.shape and tensor.dtype]
     numbers = [tensor.dtype for tensor in tensors if not tensor.shape and tensor.dtype]
-    best = max(dimensioned or numbers, key=_rank)
-    number = max(numbers, key=_rank, default=best)
+    best = max(dimensioned or numbers, key=attrgetter("rank"))
+    number = max(numbers, key=attrgetter("rank"), default=best)
     if number.rank // 10 <= best.rank // 10:
         return best
     return FLOAT32 if _FLOATS <= number.rank < _COMPLEX else number
@@ -366,11 +374,6 @@ def compute(dtype: Dtype | None) -> str | None:
     return dtype.compute if dtype is not None and dtype.rank >= _FLOATS else None
 
 
-def of_type(tensor: Tensor, dtype: Dtype | None) -> Tensor:
-    """Return a dense tensor of the same shape with another type."""
-    return Tensor(tensor.shape, dtype)
-
-
 def total_bytes(*tensors: Tensor | None) -> float:
     """Return the bytes of the given tensors. Raises `Unrecorded` where a type is unknown."""
     return float(sum(tensor.bytes for tensor in tensors if tensor is not None))
@@ -379,10 +382,6 @@ def total_bytes(*tensors: Tensor | None) -> float:
 def moved(tensor: Tensor, *others: Tensor | None, flop: float = 0.0) -> Work:
     """Count each of these tensors once, with arithmetic in the type of the first."""
     return Work(flop, total_bytes(tensor, *others), compute(tensor.dtype))
-
-
-def _rank(dtype: Dtype) -> int:
-    return dtype.rank
 
 
 def broadcast(*shapes: Shape) -> Shape:

@@ -103,13 +103,12 @@ def _gradients(calls: pl.DataFrame) -> pl.DataFrame:
     )
     input_, weight = pl.col("input").sum(), pl.col("weight").sum()
     unnamed = pl.len() - input_ - weight
-    both, weight_only, input_only = pl.lit("input,weight"), pl.lit("weight"), pl.lit("input")
     by_operator = names.group_by("operator_id", maintain_order=True).agg(
         pl.when((input_ > 0) & ((weight > 0) | (unnamed > 0)) | (weight > 0) & (unnamed > 0) | (unnamed > 1))
-        .then(both)
+        .then(pl.lit("input,weight"))
         .when(input_ > 0)
-        .then(input_only)
-        .otherwise(weight_only)
+        .then(pl.lit("input"))
+        .otherwise(pl.lit("weight"))
         .alias("gradients")
     )
     return lookup(by_operator, calls, "operator_id")
@@ -127,13 +126,8 @@ def _surrounding_calls(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame, li
         .select("operator_id", pl.lit(FORWARD).alias("outer"), pl.col("input_dims").cast(pl.String).alias("outer_dims"))
     )
     of_forward = lookup(forward, calls, "operator_id")
-    return pl.DataFrame(
-        [
-            around.get_column(name)
-            .cast(pl.String)
-            .zip_with(around.get_column(name).is_not_null(), of_forward.get_column(name))
-            for name in ("outer", "outer_dims")
-        ]
+    return around.select(
+        pl.coalesce(pl.col(name).cast(pl.String), of_forward.get_column(name)) for name in ("outer", "outer_dims")
     )
 
 

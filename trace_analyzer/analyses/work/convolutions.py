@@ -7,7 +7,7 @@ groups, though each group has only its own channels; here forward pass and both 
 same.
 """
 
-from collections.abc import Callable
+from functools import partial
 from math import prod
 
 from trace_analyzer.analyses.work import calls
@@ -32,6 +32,7 @@ def forward(
     rank = len(given.shape) - 2
     calls.require(rank >= 1 and len(weight.shape) == len(given.shape))
     step, pad, spread = (_spatial(call, position, rank) for position in (stride, padding, dilation))
+    calls.require(min(step) > 0)
     if turned:
         extra = (0,) * rank if output_padding is None else _spatial(call, output_padding, rank)
         count = 1 if groups is None else call.number(groups)
@@ -101,28 +102,10 @@ def _touched(given: calls.Tensor, weight: calls.Tensor, space: calls.Shape, *, t
 
 
 def _spatial(call: calls.Call, position: int, rank: int) -> calls.Shape:
-    """Return one integer per spatial dimension; a list of one applies to all.
-
-    Padding may also be a name, which is `Unrecorded`.
-    """
+    """Return one integer per spatial dimension; padding may also be a name, which is `Unrecorded`."""
     if isinstance(call.value(position), str):
         raise calls.Unrecorded
-    values = call.numbers(position)
-    values = values * rank if len(values) == 1 else values
-    calls.require(len(values) == rank and all(0 <= n < 2**31 for n in values))
-    return values
-
-
-def convolution(**positions: int | bool | None) -> calls.Formula:
-    """Return `forward` at these positions."""
-
-    def formula(call: calls.Call) -> calls.Work:
-        stride = positions["stride"]
-        if call.valued and isinstance(call.value(int(stride or 0)), list | int):
-            calls.require(all(n > 0 for n in call.numbers(int(stride or 0))))
-        return forward(call, **positions)  # type: ignore[arg-type]
-
-    return formula
+    return call.sizes(position, rank)
 
 
 def backward(call: calls.Call) -> calls.Work:
@@ -154,8 +137,8 @@ def _gradients(
     of_input, of_weight, of_bias = wanted
     # The input's gradient reads the weight, and the weight's gradient reads the input, if they are requested.
     moved = [gradient]
-    moved += [weight, calls.of_type(given, given.dtype)] if of_input else []
-    moved += [given, calls.of_type(weight, weight.dtype)] if of_weight else []
+    moved += [weight, calls.Tensor(given.shape, given.dtype)] if of_input else []
+    moved += [given, calls.Tensor(weight.shape, weight.dtype)] if of_weight else []
     moved += [calls.Tensor((gradient.shape[1],), weight.dtype)] if of_bias else []
     return _work(one * (of_input + of_weight), weight, calls.total_bytes(*moved))
 
@@ -203,15 +186,6 @@ def backward_weight(call: calls.Call) -> calls.Work:
     return _gradients(gradient, given, weight, (False, True, False), turned=False)
 
 
-_plain: Callable[..., calls.Formula] = convolution
-_GENERAL = _plain(bias=2, stride=3, padding=4, dilation=5, transposed=6, output_padding=7, groups=8)
-_DIRECT = _plain(bias=2, stride=3, padding=4, dilation=5)
-_TRANSPOSED = _plain(bias=2, stride=3, padding=4, output_padding=5, groups=6, dilation=7, transposed=True)
-_LIBRARY = _plain(bias=2, padding=3, stride=4, dilation=5)
-_SLOW = _plain(bias=3, stride=4, padding=5, dilation=6)
-_SLOW_TRANSPOSED = _plain(bias=3, stride=4, padding=5, output_padding=6, dilation=7, transposed=True)
-
-
 def _slow_2d(call: calls.Call) -> calls.Work:
     """Count _slow_conv2d_forward(self, weight, kernel_size, bias, stride, padding): no dilation."""
     given, weight = call.tensor(0), call.tensor(1)
@@ -229,16 +203,16 @@ def _slow_2d(call: calls.Call) -> calls.Work:
 
 
 FORMULAS: dict[str, calls.Formula] = calls.operators(
-    ("aten", "convolution _convolution convolution_overrideable", _GENERAL),
-    ("aten", "conv1d conv2d conv3d cudnn_convolution_relu", _DIRECT),
-    ("aten", "conv_transpose1d conv_transpose2d conv_transpose3d", _TRANSPOSED),
-    ("aten", "cudnn_convolution", _plain(bias=None, padding=2, stride=3, dilation=4)),
-    ("aten", "cudnn_convolution_add_relu", _plain(bias=4, stride=5, padding=6, dilation=7)),
-    ("aten", "cudnn_convolution_transpose", _plain(bias=None, padding=2, output_padding=3, stride=4, dilation=5, groups=6, transposed=True)),
-    ("aten", "miopen_convolution miopen_depthwise_convolution mkldnn_convolution", _LIBRARY),
-    ("aten", "miopen_convolution_transpose", _plain(bias=2, padding=3, output_padding=4, stride=5, dilation=6, groups=7, transposed=True)),
-    ("aten", "_conv_depthwise2d conv_depthwise3d slow_conv_dilated2d slow_conv_dilated3d", _SLOW),
-    ("aten", "slow_conv_transpose2d slow_conv_transpose3d", _SLOW_TRANSPOSED),
+    ("aten", "convolution _convolution convolution_overrideable", partial(forward, bias=2, stride=3, padding=4, dilation=5, transposed=6, output_padding=7, groups=8)),
+    ("aten", "conv1d conv2d conv3d cudnn_convolution_relu", partial(forward, bias=2, stride=3, padding=4, dilation=5)),
+    ("aten", "conv_transpose1d conv_transpose2d conv_transpose3d", partial(forward, bias=2, stride=3, padding=4, output_padding=5, groups=6, dilation=7, transposed=True)),
+    ("aten", "cudnn_convolution", partial(forward, bias=None, padding=2, stride=3, dilation=4)),
+    ("aten", "cudnn_convolution_add_relu", partial(forward, bias=4, stride=5, padding=6, dilation=7)),
+    ("aten", "cudnn_convolution_transpose", partial(forward, bias=None, padding=2, output_padding=3, stride=4, dilation=5, groups=6, transposed=True)),
+    ("aten", "miopen_convolution miopen_depthwise_convolution mkldnn_convolution", partial(forward, bias=2, padding=3, stride=4, dilation=5)),
+    ("aten", "miopen_convolution_transpose", partial(forward, bias=2, padding=3, output_padding=4, stride=5, dilation=6, groups=7, transposed=True)),
+    ("aten", "_conv_depthwise2d conv_depthwise3d slow_conv_dilated2d slow_conv_dilated3d", partial(forward, bias=3, stride=4, padding=5, dilation=6)),
+    ("aten", "slow_conv_transpose2d slow_conv_transpose3d", partial(forward, bias=3, stride=4, padding=5, output_padding=6, dilation=7, transposed=True)),
     ("aten", "_slow_conv2d_forward", _slow_2d),
     ("aten", "convolution_backward convolution_backward_overrideable", backward),
     ("aten", "cudnn_convolution_backward miopen_convolution_backward", backward_of_both),

@@ -8,6 +8,7 @@ Argument orders are those of ATen (`native_functions.yaml`) and of the libraries
 `fp8_kernel.py`), FBGEMM and MSLK (`gemm_ops`, `quantize_ops`).
 """
 
+from dataclasses import replace
 from math import prod
 
 from trace_analyzer.analyses.work import calls
@@ -78,8 +79,11 @@ def scaled_mm(call: calls.Call) -> calls.Work:
     """
     plain = product(types=(6, 5, 3))(call)
     scales = [_read_scales(call.optional(2), call.tensor(0)), _read_scales(call.optional(3), call.tensor(1))]
-    moved = None if plain.moved_bytes is None else plain.moved_bytes + calls.total_bytes(*scales, call.optional(4))
-    return calls.Work(plain.flop, moved, plain.dtype)
+    return _reading(plain, *scales, call.optional(4))
+
+
+def _reading(plain: calls.Work, *tensors: calls.Tensor | None) -> calls.Work:
+    return replace(plain, moved_bytes=(plain.moved_bytes or 0.0) + calls.total_bytes(*tensors))
 
 
 def _read_scales(scales: calls.Tensor | None, operand: calls.Tensor) -> calls.Tensor | None:
@@ -94,10 +98,7 @@ def scaled_mm_of_lists(call: calls.Call) -> calls.Work:
 
     Lists of scales are not counted, because their types are not recorded.
     """
-    plain = product(types=(9,))(call)
-    bias = call.optional(8)
-    moved = None if plain.moved_bytes is None else plain.moved_bytes + calls.total_bytes(bias)
-    return calls.Work(plain.flop, moved, plain.dtype)
+    return _reading(product(types=(9,))(call), call.optional(8))
 
 
 def grouped_mm(call: calls.Call) -> calls.Work:

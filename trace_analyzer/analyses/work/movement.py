@@ -92,15 +92,6 @@ def _into_pooled(call: Call) -> Work:
     return replace(work, flop=float(given.elements), moved_bytes=(work.moved_bytes or 0.0) + indices, least=True)
 
 
-def _window(call: Call, position: int, rank: int, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
-    values = call.numbers(position)
-    if not values and default is not None:
-        return default
-    values = values * rank if len(values) == 1 else values
-    require(len(values) == rank and all(0 <= n < 2**31 for n in values))
-    return values
-
-
 def _pooled(call: Call, rank: int, *, dilated: bool) -> tuple[Tensor, tuple[int, ...], int]:
     """Return input, output shape and taps of a pool.
 
@@ -108,9 +99,9 @@ def _pooled(call: Call, rank: int, *, dilated: bool) -> tuple[Tensor, tuple[int,
     """
     given = call.tensor(0)
     require(len(given.shape) in (rank + 1, rank + 2))
-    kernel = _window(call, 1, rank)
-    stride, padding = _window(call, 2, rank, kernel), _window(call, 3, rank)
-    dilation = _window(call, 4, rank) if dilated else (1,) * rank
+    kernel = call.sizes(1, rank)
+    stride, padding = call.sizes(2, rank) if call.numbers(2) else kernel, call.sizes(3, rank)
+    dilation = call.sizes(4, rank) if dilated else (1,) * rank
     require(min(stride) > 0 and min(kernel) > 0 and min(dilation) > 0)
     ceil = call.flag(5 if dilated else 4)
     space = []
@@ -147,7 +138,7 @@ def adaptive_pool(rank: int) -> Formula:
         require(len(given.shape) in (rank + 1, rank + 2))
         if not call.valued:
             return _into_pooled(call)
-        shape = (*given.shape[:-rank], *_window(call, 1, rank))
+        shape = (*given.shape[:-rank], *call.sizes(1, rank))
         return moved(given, Tensor(shape, given.dtype), flop=float(given.elements))
 
     return formula
@@ -177,7 +168,7 @@ def upsample(rank: int, flop: float | None) -> Formula:
             return replace(work, flop=None if flop is None else flop * prod(call.result or ()))
         size = call.value(1)
         if isinstance(size, list):
-            shape = (*given.shape[:2], *_window(call, 1, rank))
+            shape = (*given.shape[:2], *call.sizes(1, rank))
         else:
             factors = next((v for v in map(call.value, range(2, len(call.arguments))) if isinstance(v, list)), [])
             require(len(factors) == rank and all(isinstance(f, int | float) and 0 < f < 1e6 for f in factors))

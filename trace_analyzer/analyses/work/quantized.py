@@ -145,8 +145,7 @@ def _local_experts(call: calls.Call) -> calls.Work:
         w1.dtype if narrow and (packed == 1 or w1.dtype != calls.BYTE) else hidden.dtype,
         hidden, ids, call.tensor(3), calls.Tensor(hidden.shape, hidden.dtype),
     )  # fmt: skip
-    assert plain.moved_bytes is not None
-    return replace(plain, moved_bytes=plain.moved_bytes + read, doubtful_bytes=read - must)
+    return replace(plain, moved_bytes=(plain.moved_bytes or 0.0) + read, doubtful_bytes=read - must)
 
 
 _SWITCHES = range(19, 27)
@@ -206,8 +205,7 @@ def marlin_experts(call: calls.Call) -> calls.Work:
     kept = calls.total_bytes(weight, scales) / max(1, count)
     read, must = kept * min(count, rows), kept * min(count, top)
     plain = counted(2.0 * rows * n * k, a.dtype, a, calls.tensor_of((rows, n), scales.dtype if a.size < 2 else a.dtype))
-    assert plain.moved_bytes is not None
-    return replace(plain, moved_bytes=plain.moved_bytes + read, doubtful_bytes=read - must)
+    return replace(plain, moved_bytes=(plain.moved_bytes or 0.0) + read, doubtful_bytes=read - must)
 
 
 FORMULAS: dict[str, calls.Formula] = calls.operators(
