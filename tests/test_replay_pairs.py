@@ -12,7 +12,6 @@ from trace_analyzer.replay.changes import CHANGES, Change
 from trace_analyzer.replay.outcomes import BEST_CASES
 from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.refusals import refusal
-from trace_analyzer.replay.weights import remove
 
 pytestmark = pytest.mark.slow
 
@@ -92,7 +91,7 @@ def test_without_an_edge_a_prediction_is_wrong(edge: int) -> None:
     name = NEEDED[edge]
     replay, _, truth = replays(name)
     weights = replay.weights(PAIRS[name].changes)
-    remove(weights, replay.graph.kind == edge)
+    weights.removed |= replay.graph.kind == edge
     predicted = replay.run(weights).step_ns
     assert abs(predicted - truth) > SAVING_ERROR * abs(replay.recorded_step_ns - truth)
 

@@ -66,7 +66,6 @@ from trace_analyzer.replay.weights import (
     NothingToChange,
     Scene,
     Weights,
-    remove,
     scale_activities,
     scale_host,
     tighten,
@@ -205,7 +204,7 @@ def no_sync(weights: Weights, scene: Scene, options: Mapping[str, float | str]) 
     calls = _of_calls(scene, CALL, SYNCS)
     if not (returns.any() or calls.any()):
         raise NothingToChange("no call waits for the device")
-    remove(weights, returns)
+    weights.removed |= returns
     weights.host[calls] = 0
 
 
@@ -222,7 +221,7 @@ def pinned(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -
     returns = _blocking_copies(scene) | (graph.kind == STAGING) | waits
     if not (returns.any() or activities.pageable.any()):
         raise NothingToChange("no copy blocks, and none is of pageable memory")
-    remove(weights, returns)
+    weights.removed |= returns
     calls = graph.recorded.calls
     staged = np.zeros(calls.start.size, dtype=bool)
     staged[activities.call[activities.pageable & (activities.call >= 0)]] = True
@@ -314,7 +313,7 @@ def graphs(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -
         weights.parts[part, rows[~stays[at]]] = 0
     weights.host[launches] = weights.device[launches] = 0
     weights.host[(scene.known.label == HANDING) & scene.steady] = 0
-    remove(weights, (graph.kind == QUEUE) & covered)
+    weights.removed |= (graph.kind == QUEUE) & covered
     weights.host[_first_launches(scene, launches)] = GRAPH_LAUNCH_NS
     latency = (graph.kind == LATENCY) & covered
     total = weights.host + weights.device - weights.rest
@@ -407,13 +406,12 @@ def warm(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> 
     parts = {"allocation": [ALLOCATION], "compilation": [COMPILATION]}.get(str(only), [ALLOCATION, COMPILATION])
     kept = (ALLOC, FREE) if only != "compilation" else ()
     once = _of_calls(scene, CALL, kept)
-    removed = _of_calls(scene, RETURN, kept)
     hurried = not only and _hurry_first_launches(weights, scene, str(options.get("end", "")))
     if not (slow.any() or once.any() or weights.parts[parts].any() or hurried):
         raise NothingToChange("nothing was compiled, loaded or allocated")
     weights.parts[parts] = 0
     weights.host[once] = weights.device[once] = 0
-    remove(weights, removed)
+    weights.removed |= _of_calls(scene, RETURN, kept)
     call = np.flatnonzero(graph.kind == CALL)
     own = call[slow[graph.ref[call]]]
     weights.host[own] = np.minimum(weights.host[own], typical[graph.ref[own]])

@@ -118,9 +118,8 @@ def device_links(recorded: Recording, end: Ints, orders: Orders, blocked: Flags,
     follows = np.flatnonzero(before >= 0)
 
     ready = np.full(count, _NEVER, dtype=np.int64)
-    if own.size:
-        launch_starts = np.where(after_call[own], calls.end[activities.call[own]], calls.start[activities.call[own]])
-        ready[own] = launch_starts + weight[own]
+    launch_starts = np.where(after_call[own], calls.end[activities.call[own]], calls.start[activities.call[own]])
+    ready[own] = launch_starts + weight[own]
     ready[follows] = np.maximum(ready[follows], end[before[follows]] + gap[follows])
     lag = _wait_lag(activities, end, awaited, ready)
     np.maximum.at(ready, awaited.ref, end[awaited.source] + np.minimum(lag, awaited.weight))
@@ -184,8 +183,6 @@ def previous(activities: Activities, end: Ints) -> Ints:
     """Return, for each activity, the activity of its stream with the latest end up to its start; -1 for none."""
     count = activities.start.size
     earlier = np.full(count, -1, dtype=np.int64)
-    if not count:
-        return earlier
     order = np.lexsort((activities.start, end, activities.track))
     ends, starts = by_track((activities.track[order], end[order]), (activities.track, activities.start))
     at = np.searchsorted(ends, starts, "right") - 1
@@ -206,10 +203,9 @@ def previous(activities: Activities, end: Ints) -> Ints:
 def _first_of_call(activities: Activities) -> Flags:
     first = np.zeros(activities.start.size, dtype=bool)
     linked = np.flatnonzero(activities.call >= 0)
-    if linked.size:
-        tracks = int(activities.track.max()) + 1
-        _, place = np.unique(activities.call[linked] * tracks + activities.track[linked], return_index=True)
-        first[linked[place]] = True
+    tracks = int(activities.track.max(initial=0)) + 1
+    _, place = np.unique(activities.call[linked] * tracks + activities.track[linked], return_index=True)
+    first[linked[place]] = True
     return first
 
 
@@ -219,8 +215,6 @@ def _latencies(
     """Return the time from each call's start to its first activity's start, and the call's own part of this time."""
     latency = np.zeros(activities.start.size, dtype=np.int64)
     own = np.flatnonzero(leads)
-    if not own.size:
-        return latency, latency.copy()
     call = activities.call[own]
     launch_starts, done = calls.start[call], calls.end[call]
     taken = done - launch_starts
@@ -255,8 +249,6 @@ def _gaps(activities: Activities, calls: Calls, end: Ints, before: Ints, known: 
     fitted, latency = known
     gap = np.zeros(activities.start.size, dtype=np.int64)
     own = np.flatnonzero(before >= 0)
-    if not own.size:
-        return gap
     source = before[own]
     measured = activities.start[own] - end[source]
     same = (activities.call[own] >= 0) & (activities.call[own] == activities.call[source])
@@ -320,8 +312,6 @@ def _awaited(recorded: Recording, end: Ints, orders: Orders) -> Links:
     activities, calls = recorded.activities, recorded.calls
     none = np.zeros(0, dtype=np.int64)
     waits = np.flatnonzero(calls.kind == WAIT)
-    if not waits.size or not activities.start.size:
-        return Links(none, none, none, none)
     target = _waiting(recorded, waits, orders)
     waits, target = waits[target >= 0], target[target >= 0]
     awaited = calls.awaits[waits]

@@ -259,18 +259,19 @@ def _names(scene: Scene, column: str) -> list[str]:
 
 def chosen_activities(scene: Scene, target: str) -> Flags:
     """Return the activities of a bucket, a group, a kind of copy, an operator or a module; the first match counts."""
-    table = scene.known.table
     for name in ("bucket", "group", "label", "operator"):
-        chosen = table.select((pl.col(name) == target).fill_null(False)).to_series().to_numpy()
-        if chosen.any():
-            return chosen.astype(bool)
+        if (chosen := _where(scene, pl.col(name) == target)).any():
+            return chosen
     if target == "copies":
-        return (table.get_column("kind") == "memcpy").to_numpy().astype(bool)
-    grouped = [key for key in _names(scene, "group") if is_group_named(key, target)]
-    if grouped:
-        return table.select(pl.col("group").is_in(grouped).fill_null(False)).to_series().to_numpy().astype(bool)
-    plain = table.select((pl.col("operator") == f"aten::{target}").fill_null(False)).to_series().to_numpy()
-    return plain.astype(bool) if plain.any() else _of_module(scene, target)
+        return _where(scene, pl.col("kind") == "memcpy")
+    if grouped := [key for key in _names(scene, "group") if is_group_named(key, target)]:
+        return _where(scene, pl.col("group").is_in(grouped))
+    plain = _where(scene, pl.col("operator") == f"aten::{target}")
+    return plain if plain.any() else _of_module(scene, target)
+
+
+def _where(scene: Scene, condition: pl.Expr) -> Flags:
+    return scene.known.table.select(condition.fill_null(False)).to_series().to_numpy().astype(bool)
 
 
 def _of_module(scene: Scene, module: str) -> Flags:

@@ -260,11 +260,6 @@ def scale_activities(weights: Weights, graph: Graph, chosen: Flags, factor: floa
     weights.device[own] *= factors
 
 
-def remove(weights: Weights, edges: Flags) -> None:
-    """Remove edges: passes ignore them."""
-    weights.removed |= edges
-
-
 class NotApplicable(Exception):
     """Signal that a change cannot be predicted from this trace, with the reason for people."""
 
@@ -365,7 +360,7 @@ def instant_cpu(weights: Weights, scene: Scene) -> None:
 def infinite_cpu(weights: Weights, scene: Scene) -> None:
     """Let the CPU take no time and never delay the device: what remains is device time, ordered by streams."""
     instant_cpu(weights, scene)
-    remove(weights, is_any(scene.graph.kind, (RETURN, STAGING)))
+    weights.removed |= is_any(scene.graph.kind, (RETURN, STAGING))
 
 
 def infinite_gpu(weights: Weights, scene: Scene) -> None:

@@ -267,7 +267,6 @@ def whatif(
     report: Report,
     changes: tuple[Change, ...] = (),
     *,
-    path_rows: int = 8,
     snapshot: Memory | None = None,
     replay: Replay | None = None,
 ) -> WhatIf:
@@ -320,6 +319,7 @@ def whatif(
     else:
         scenarios, left_out = _standard(replay, partial(barred, report, replay.graph.recorded))
     cpu_floor, device_floor = replay.floors
+    parts = path_parts(replay, applied)
     return replace(
         refused,
         status="ok",
@@ -327,9 +327,7 @@ def whatif(
         device_floor_ns=device_floor,
         predicted=predicted,
         scenarios=tuple(scenarios),
-        critical_path=located(path_parts(replay, applied, path_rows), report.tables["critical_path"])
-        if not applied
-        else path_parts(replay, applied, path_rows),
+        critical_path=parts if applied else located(parts, report.tables["critical_path"]),
         skipped=(*skipped, *left_out),
         levers=report.verdict.levers,
     )
@@ -356,17 +354,12 @@ def located(parts: tuple[PathPart, ...], stretches: pl.DataFrame) -> tuple[PathP
     numbers, firsts = factorize(*known.select("name", *code))
     ns = sum_by_group(numbers, known.get_column("ns"), firsts.len()).alias("ns")
     sums = known[firsts].select(pl.col("name", *code).cast(pl.String)).with_columns(ns)
-    sums = sums.sort("ns", *code, descending=[True, False, False, False])
-    names = {row["name"]: row for row in sums.unique("name", keep="first", maintain_order=True).to_dicts()}
-    longest = path.select("name", "start_ns", "end_ns", "ns").filter(pl.col("ns") == pl.col("ns").max().over("name"))
+    sums = sums.sort("ns", *code, descending=[True, False, False, False]).drop("ns")
+    names = {row.pop("name"): row for row in sums.unique("name", keep="first", maintain_order=True).to_dicts()}
+    longest = path.filter(pl.col("ns") == pl.col("ns").max().over("name")).select("name", "start_ns", "end_ns")
     longest = longest.sort("start_ns").unique("name", keep="first", maintain_order=True)
-    places = {row["name"]: row for row in longest.to_dicts()}
-    located_parts: list[PathPart] = []
-    for part in parts:
-        who, place = names.get(part.name, {}), places.get(part.name, {})
-        known_of: dict[str, Any] = {c: who.get(c) for c in code} | {c: place.get(c) for c in ("start_ns", "end_ns")}
-        located_parts.append(PathPart(**{**vars(part), **known_of}))
-    return tuple(located_parts)
+    places = {row.pop("name"): row for row in longest.to_dicts()}
+    return tuple(replace(part, **names.get(part.name, {}), **places.get(part.name, {})) for part in parts)
 
 
 def by_reason(skipped: Sequence[Skipped]) -> Mapping[str, str]:
