@@ -329,12 +329,11 @@ def live_at(lives: pl.DataFrame, moments: pl.DataFrame) -> pl.DataFrame:
     """Return the blocks that live after the event of `moments` (a row a device), with the remainder that no block explains."""
     starts, ends = pl.col("start_event"), pl.col("end_event")
     event = pl.col("device").replace_strict(moments.get_column("device"), moments.get_column("event"), default=None)
-    blocks = lives.filter((starts.is_null() | (starts <= event)) & (ends.is_null() | (ends > event))).join(
-        moments.select("device", "event", "live_bytes"), on="device"
-    )
+    levels = moments.select("device", "event", "live_bytes")
+    blocks = lives.filter((starts.is_null() | (starts <= event)) & (ends.is_null() | (ends > event)))
+    blocks = blocks.join(levels, on="device")
     rest = (
-        moments.select("device", "event", "live_bytes")
-        .join(blocks.group_by("device").agg(known=pl.col("bytes").sum()), on="device", how="left")
+        levels.join(blocks.group_by("device").agg(known=pl.col("bytes").sum()), on="device", how="left")
         .select("device", "event", "live_bytes", bytes=pl.col("live_bytes") - pl.col("known").fill_null(0))
         .filter(pl.col("bytes") != 0)
     )

@@ -147,15 +147,14 @@ def follow_profilers() -> None:
     _watched(profile, "__exit__", after=_prepared.discard)
 
 
+@functools.cache
 def follow_recordings() -> None:
     """Make `settings` know of the recordings of this process from now on."""
     from torch.autograd.profiler import profile
 
-    if not _following:
-        _following.append(_watched(profile, "_prepare_trace", before=lambda profiler: _recordings.append(id(profiler))))
+    _watched(profile, "_prepare_trace", before=lambda profiler: _recordings.append(id(profiler)))
 
 
-_following: list[Undo] = []
 _recordings: list[int] = []
 
 
@@ -201,6 +200,7 @@ class UnrecordedSteps:
                 self.mean_ms = (time.perf_counter() - began) * 1e3 / (number - first)
 
 
+@functools.cache
 def time_unrecorded_steps() -> None:
     """Make `UnrecordedSteps` work in this process: wrap ``torch.profiler.profile.step``, once."""
     from torch.profiler import ProfilerAction, profile, schedule
@@ -212,11 +212,7 @@ def time_unrecorded_steps() -> None:
             _asked(lambda: timed.stepped(profiler.step_num, profiler.schedule, ProfilerAction.NONE))
 
     follow_recordings()
-    if not _timing:
-        _timing.append(_watched(profile, "step", after=stepped))
-
-
-_timing: list[Undo] = []
+    _watched(profile, "step", after=stepped)
 
 
 def autocast(note: Callable[[str], None]) -> Undo:
