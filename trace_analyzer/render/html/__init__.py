@@ -41,14 +41,12 @@ def notebook_html(report: "Report") -> str:
     return frame(html(report, compact=True))
 
 
-def write_html(
-    report: "Report", path: Path, *, command: str = "", compact: bool = False, max_mb: float | None = None
-) -> Path:
+def write_html(report: "Report", path: Path, *, command: str = "", max_mb: float | None = None) -> Path:
     """Write the page to ``path`` in one step and return it.
 
     Raises ``OSError`` when it cannot be written; an earlier file then stays as it was.
     """
-    write_text(path, html(report, command=command, compact=compact, max_mb=max_mb))
+    write_text(path, html(report, command=command, max_mb=max_mb))
     return path
 
 

@@ -13,7 +13,7 @@ import polars as pl
 from trace_analyzer.analyses.chart_data import frame_packages, frames_by_package, titled_threads
 from trace_analyzer.catalog.event_names import CALLS
 from trace_analyzer.frames.arrays import column
-from trace_analyzer.frames.intervals import LENGTH_NS
+from trace_analyzer.frames.intervals import END_NS, LENGTH_NS
 from trace_analyzer.render.charts import reported_labels
 from trace_analyzer.report import Report
 
@@ -99,7 +99,7 @@ class TrackEvents(NamedTuple):
 
 def track_events(report: Report, host_events: pl.DataFrame) -> tuple[TrackEvents, ...]:
     """Return every event of the timeline by track; ``host_events`` are given, since some may be left out."""
-    return tuple(track for track in (*_device_tracks(report), *_host_tracks(report, host_events)))
+    return (*_device_tracks(report), *_host_tracks(report, host_events))
 
 
 def device_labels(report: Report) -> dict[int, str]:
@@ -271,14 +271,14 @@ def in_rows(track: pl.DataFrame) -> pl.DataFrame:
     if laid.select(_clashes().any()).item():
         laid = _refitted(nested).sort("depth", maintain_order=True)
     continues_row = (pl.col("depth") == pl.col("depth").shift(1)).fill_null(False)
-    return laid.with_columns(gap_ns=pl.col("start_ns") - pl.when(continues_row).then(_end_ns().shift(1)).otherwise(0))
+    return laid.with_columns(gap_ns=pl.col("start_ns") - pl.when(continues_row).then(END_NS.shift(1)).otherwise(0))
 
 
 def nesting_depth() -> pl.Expr:
     """Return the number of open events at each start: those started before it minus those ended by then."""
     solid = pl.col("duration_ns") > 0  # an event of duration 0 is never open
     started = solid.cast(pl.Int64).cum_sum() - solid.cast(pl.Int64)
-    ends = _end_ns().filter(solid).sort()
+    ends = END_NS.filter(solid).sort()
     return started - ends.search_sorted(pl.col("start_ns"), side="right").cast(pl.Int64)
 
 
@@ -311,17 +311,13 @@ def _chain(following: list[int]) -> list[int]:
 
 def _refitted(nested: pl.DataFrame) -> pl.DataFrame:
     """Return first-fit rows for connected runs in which events clash; all other events keep their rows."""
-    runs = nested.with_columns(run=(pl.col("start_ns") >= _end_ns().cum_max().shift(1)).fill_null(True).cum_sum())
+    runs = nested.with_columns(run=(pl.col("start_ns") >= END_NS.cum_max().shift(1)).fill_null(True).cum_sum())
     clashing = runs.sort("depth", maintain_order=True).filter(_clashes()).get_column("run").unique()
     touched = pl.col("run").is_in(clashing.implode())
     unruly = runs.filter(touched)
-    depth = first_fit(unruly.get_column("start_ns").to_numpy(), unruly.select(_end_ns()).to_series().to_numpy())
+    depth = first_fit(unruly.get_column("start_ns").to_numpy(), unruly.select(END_NS).to_series().to_numpy())
     refitted = unruly.with_columns(depth=column(depth))
     return pl.concat([runs.filter(~touched), refitted]).sort("start_ns", maintain_order=True).drop("run")
-
-
-def _end_ns() -> pl.Expr:
-    return pl.col("start_ns") + pl.col("duration_ns")
 
 
 def _clashes() -> pl.Expr:
@@ -329,6 +325,6 @@ def _clashes() -> pl.Expr:
 
     Rows are shifted by ``stride`` each, so that they do not overlap in time and one running maximum covers all.
     """
-    stride = _end_ns().max() - pl.col("start_ns").min() + 1
+    stride = END_NS.max() - pl.col("start_ns").min() + 1
     offset = pl.col("depth") * stride
-    return (pl.col("start_ns") + offset < (_end_ns() + offset).cum_max().shift(1)).fill_null(False)
+    return (pl.col("start_ns") + offset < (END_NS + offset).cum_max().shift(1)).fill_null(False)

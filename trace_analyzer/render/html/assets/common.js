@@ -132,23 +132,21 @@ async function written(text) {
 
 const MOST_CELL = 160; // characters
 
-export function factElement([name, value]) {
+export function made(tag, properties) {
+  return Object.assign(document.createElement(tag), properties);
+}
+
+export function factElement(fact) {
   const row = document.createElement('div');
-  const [term, text] = [document.createElement('span'), document.createElement('span')];
-  term.textContent = name;
-  text.textContent = value;
-  row.append(term, text);
+  row.append(...fact.map((textContent) => made('span', { textContent })));
   return row;
 }
 
 export function tableElement({ title, heads, rows }) {
   const table = document.createElement('table');
-  const caption = table.createCaption();
-  caption.textContent = title;
+  table.createCaption().textContent = title;
   const fill = (row, cells, tag) => cells.forEach((text, i) => {
-    const cell = document.createElement(tag);
-    cell.title = text;
-    cell.textContent = shortened(text, MOST_CELL);
+    const cell = made(tag, { title: text, textContent: shortened(text, MOST_CELL) });
     if (tag === 'th') cell.scope = 'col';
     if (i > 0) cell.className = 'n';
     row.append(cell);

@@ -1,7 +1,7 @@
 // The class that a Python frame is a method of, where the trace tells: PyTorch records a call of a module as an event around
 // the frames that make it, of which only `forward` is the module's own.
 
-import { factElement, formatCount, formatDuration, formatMemory, formatQuantity, Part, shortened } from './common.js';
+import { factElement, formatCount, formatDuration, formatMemory, formatQuantity, made, Part, shortened } from './common.js';
 import { endOf, followers, holds, isActivity, linked, lowerBound, pathRow, rowOf, rowsAt, stackOf } from './store.js';
 
 const MODULE = /^nn\.Module: (.+?)(?:_\d+)?$/;
@@ -316,9 +316,8 @@ export class Panels extends Part {
     const item = document.createElement('li');
     if (text) item.append(text);
     if (event === undefined) return item;
-    const way = document.createElement('button');
-    way.type = 'button';
-    way.textContent = rowOf(this.store, event).family === 'path' ? eventLabel(this.store, this.words, event) : eventName(this.store, event);
+    const name = rowOf(this.store, event).family === 'path' ? eventLabel(this.store, this.words, event) : eventName(this.store, event);
+    const way = made('button', { type: 'button', textContent: name });
     way.addEventListener('click', () => this.timeline.goTo(event));
     item.append(...(text ? [' '] : []), way);
     return item;
@@ -340,9 +339,7 @@ export class Panels extends Part {
   placeTooltip(pointer, name, facts) {
     const tooltip = this.element('tooltip');
     tooltip.hidden = false;
-    const title = document.createElement('strong');
-    title.textContent = shortened(name, 240);
-    tooltip.replaceChildren(title, ...facts.map(factElement));
+    tooltip.replaceChildren(made('strong', { textContent: shortened(name, 240) }), ...facts.map(factElement));
     const { width, height } = tooltip.getBoundingClientRect();
     const left = Math.max(8, Math.min(pointer.clientX + 14, innerWidth - width - 8));
     const below = pointer.clientY + 18;

@@ -1,6 +1,6 @@
 // Flame graphs: trees of merged stacks, the outermost frame on top, as wide as their time or memory.
 
-import { cleared, decode, formatCount, formatDuration, formatMemory, formatShare, readableOn } from './common.js';
+import { cleared, decode, formatCount, formatDuration, formatMemory, formatShare, made, readableOn, shortened } from './common.js';
 
 const ROW_PX = 19;
 const LEAST_PX = 0.6; // narrower boxes are not drawn
@@ -144,16 +144,11 @@ class FlameGraph {
     if (!box) return;
     const { node } = box;
     const lines = [
-      [node.caller === null ? this.flame.title : node.frame],
-      [`${this.flame.written(node.value)} · ${formatShare(node.value, this.flame.root.value)} of all`],
-      ...(node.note ? [[node.note]] : []),
-      ...(node.caller?.caller ? [[`${formatShare(node.value, node.caller.value)} of ${node.caller.label}`]] : []),
+      node.caller === null ? this.flame.title : node.frame,
+      `${this.flame.written(node.value)} · ${formatShare(node.value, this.flame.root.value)} of all`,
+      ...[node.note, node.caller?.caller && `${formatShare(node.value, node.caller.value)} of ${node.caller.label}`].filter(Boolean),
     ];
-    tip.replaceChildren(...lines.map(([text], i) => {
-      const line = document.createElement(i ? 'span' : 'strong');
-      line.textContent = text.length > 300 ? `${text.slice(0, 300)}…` : text;
-      return line;
-    }));
+    tip.replaceChildren(...lines.map((text, i) => made(i ? 'span' : 'strong', { textContent: shortened(text, 301) })));
     const { width, height } = tip.getBoundingClientRect();
     tip.style.left = `${Math.max(8, Math.min(event.clientX + 14, innerWidth - width - 8))}px`;
     tip.style.top = `${event.clientY + 18 + height > innerHeight - 8 ? event.clientY - height - 12 : event.clientY + 18}px`;

@@ -1,6 +1,6 @@
 // Search and filter: matches are highlighted, and can be stepped through.
 
-import { copyText, formatCount, formatDuration, Part } from './common.js';
+import { copyText, formatCount, formatDuration, made, Part } from './common.js';
 import { otherEnds } from './describe.js';
 import { bucketOf, CLICK_PX, statisticsText } from './interval.js';
 import { around, pan, parseFragment, zoom } from './layout.js';
@@ -38,8 +38,7 @@ export class Finder extends Part {
     this.filters = [{ label: 'All events', filter: null }, ...buckets, ...causes];
     const option = ({ label }, i) => new Option(label, String(i));
     const group = (label, first, entries) => {
-      const element = document.createElement('optgroup');
-      element.label = label;
+      const element = made('optgroup', { label });
       element.append(...entries.map((entry, i) => option(entry, first + i)));
       return element;
     };

@@ -1,6 +1,6 @@
 // Arithmetic of the visible time range: all functions take and return { from, to } in ns.
 
-import { Part } from './common.js';
+import { made, Part } from './common.js';
 import { firstEndingAfter, holds, rowOf } from './store.js';
 
 const SHORTEST = 20;
@@ -258,19 +258,15 @@ export class Tracks extends Part {
   }
 
   trackLabel(item) {
-    const label = document.createElement(item.foldable ? 'button' : 'span');
-    label.className = item.heading === undefined ? 'track' : 'heading';
-    label.textContent = item.heading ?? item.label;
-    label.title = label.textContent;
+    const text = item.heading ?? item.label;
+    const label = made(item.foldable ? 'button' : 'span', { className: item.heading === undefined ? 'track' : 'heading', textContent: text, title: text });
     const height = item.heading === undefined ? Math.max(LABEL_HEIGHT_PX.least, Math.min(item.height, LABEL_HEIGHT_PX.most)) : item.height;
     item.shift = Math.min(item.height - height, 0) / 2; // the label of a folded track is higher than its row
     label.style.lineHeight = label.style.height = `${height}px`;
     if (item.track !== undefined) {
       label.dataset.track = item.track;
-      const grip = document.createElement('i');
-      grip.className = 'tl-grip';
+      const grip = made('i', { className: 'tl-grip', title: 'Drag to make its rows higher or lower' });
       grip.dataset.track = item.track;
-      grip.title = 'Drag to make its rows higher or lower';
       label.append(grip);
     }
     if (item.foldable) {
@@ -284,14 +280,11 @@ export class Tracks extends Part {
   // The pin beside the label of a thread's track; the tracks of devices are pinned while there is room.
   pinOf({ track, shift }) {
     if (track === undefined || this.store.tracks[track].thread === null) return [];
-    const pin = document.createElement('button');
-    pin.type = 'button';
-    pin.className = 'tl-pin';
-    pin.tabIndex = -1; // the key does the same
+    const title = 'Keep it in sight above the others (P, for the track of what is selected)';
+    const pin = made('button', { type: 'button', className: 'tl-pin', title, tabIndex: -1 }); // the key does the same
     pin.style.height = `${LABEL_HEIGHT_PX.least}px`;
     pin.setAttribute('aria-pressed', String(this.chosen.has(track)));
     pin.setAttribute('aria-label', `Pin ${this.store.tracks[track].label}`);
-    pin.title = 'Keep it in sight above the others (P, for the track of what is selected)';
     pin.addEventListener('click', () => this.pin(track));
     return [pin];
   }

@@ -1,6 +1,6 @@
 // The critical path over the rows: a line along the work, the calls and the code that the steps waited for, one after the other.
 
-import { formatCount, formatDuration, Part, shortened, tableElement } from './common.js';
+import { formatCount, formatDuration, made, Part, shortened, tableElement } from './common.js';
 import { eventLabel, eventName, otherEnds } from './describe.js';
 import { around } from './layout.js';
 import { addTo, endOf, firstEndingAfter, linked, lowerBound, pathRow, rowOf, rowsAt, stackOf, stepOf } from './store.js';
@@ -228,9 +228,7 @@ export class Arrows extends Part {
   }
 
   edgeMarker(side) {
-    const marker = document.createElement('button');
-    marker.type = 'button';
-    marker.className = `tl-marker ${side}`;
+    const marker = made('button', { type: 'button', className: `tl-marker ${side}` });
     marker.dataset.side = side;
     marker.addEventListener('click', () => this.timeline.goTo(Number(marker.dataset.event)));
     return marker;

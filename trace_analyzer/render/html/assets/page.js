@@ -1,7 +1,7 @@
 // Folded parts of the page: they open when something in them is linked to, and those on paper that say so. The browser itself
 // opens those in which its search finds something.
 
-import { copyText } from './common.js';
+import { copyText, made } from './common.js';
 
 // Opens every fold around an element, and the one whose heading it is.
 export function unfold(element) {
@@ -83,9 +83,7 @@ export function turned(lines) {
 }
 
 function saved(name, text) {
-  const link = document.createElement('a');
-  link.href = URL.createObjectURL(new Blob([text], { type: 'text/csv' }));
-  link.download = name;
+  const link = made('a', { href: URL.createObjectURL(new Blob([text], { type: 'text/csv' })), download: name });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
@@ -176,10 +174,8 @@ function tipText(element, page = document) {
 }
 
 function startTips(page = document) {
-  const tip = page.createElement('div');
-  tip.className = 'tip';
+  const tip = made('div', { className: 'tip', hidden: true });
   tip.setAttribute('role', 'presentation'); // read out through aria-describedby already
-  tip.hidden = true;
   page.body.append(tip);
 
   const hide = () => { tip.hidden = true; };

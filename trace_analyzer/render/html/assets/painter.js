@@ -1,6 +1,6 @@
 // Level of detail: which events of the visible rows get a box of their own at this zoom.
 
-import { cleared, formatCount, formatDuration, formatMemory, formatTick, Part, readableOn, shortened } from './common.js';
+import { cleared, formatCount, formatDuration, formatMemory, formatTick, made, Part, readableOn, shortened } from './common.js';
 import { eventLabel } from './describe.js';
 import { onScreen, ticks } from './layout.js';
 import { firstEndingAfter, isMatch, kindTimes, lowerBound } from './store.js';
@@ -148,8 +148,7 @@ export class Painter extends Part {
     this.fetched = null;
     this.timeline.draw();
     const ticks = this.labelledTicks().filter(({ isLabelled }) => isLabelled).map(({ x, label }) => {
-      const tick = document.createElement('span');
-      tick.textContent = label;
+      const tick = made('span', { textContent: label });
       tick.style.left = `${x}px`;
       return tick;
     });

@@ -58,12 +58,8 @@ function start({ header, columns }) {
     return Math.max(200, canvas.parentElement.clientWidth);
   }
 
-  function height() {
-    return Math.min(MOST_HEIGHT, Math.max(ranks.length, Math.min(18 * ranks.length, 360)));
-  }
-
   function drawMap() {
-    const [width, tall] = [place(map), height()];
+    const [width, tall] = [place(map), Math.min(MOST_HEIGHT, Math.max(ranks.length, Math.min(18 * ranks.length, 360)))];
     const ink = cleared(map, width, tall + AXIS);
     const byRegime = document.querySelector('input[name=shade]:checked').value === 'regime';
     const rows = rowsOf(ranks.length, tall);

@@ -20,14 +20,6 @@ function stored() {
   }
 }
 
-function remember() {
-  try {
-    localStorage.setItem(KEY, choice);
-  } catch {
-    // see above
-  }
-}
-
 apply();
 SYSTEM_IS_DARK.addEventListener('change', apply);
 addEventListener('beforeprint', () => { // paper is light, and so are the figures on it
@@ -38,7 +30,11 @@ addEventListener('afterprint', apply);
 document.addEventListener('change', (event) => {
   if (event.target.name !== 'theme') return;
   choice = event.target.value;
-  remember();
+  try {
+    localStorage.setItem(KEY, choice);
+  } catch {
+    // see above
+  }
   apply();
 });
 document.addEventListener('DOMContentLoaded', () => {
