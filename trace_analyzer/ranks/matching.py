@@ -62,16 +62,18 @@ def coded(rows: pl.DataFrame, kinds: list[str]) -> tuple[pl.DataFrame, pl.DataFr
     )
     together = together.with_columns(by.cast(pl.UInt8).alias("by"))
     is_way = {way: pl.col("by") == place for place, way in enumerate(WAYS)}
-    step = _bits("step")
-    number = pl.when(is_way["seq"]).then(_bits("seq")).when(is_way["comms-id"]).then("comms_hash").otherwise(step)
-    other = pl.when(is_way["order"]).then(_bits("ordinal")).when(is_way["pair"]).then("channel").otherwise(0)
+    step = pl.col("step").hash()
+    number = (
+        pl.when(is_way["seq"]).then(pl.col("seq").hash()).when(is_way["comms-id"]).then("comms_hash").otherwise(step)
+    )
+    other = pl.when(is_way["order"]).then(pl.col("ordinal").hash()).when(is_way["pair"]).then("channel").otherwise(0)
     group = pl.col("group_hash").fill_null(0)
     identity = _mixed(_mixed(group ^ pl.col("by").cast(pl.UInt64), number), other)
-    elements = pl.when("is_even").then(_bits("elements")).otherwise(0)
+    elements = pl.when("is_even").then(pl.col("elements").hash()).otherwise(0)
     result = together.with_columns(
         pl.when(pl.col("by").is_not_null()).then(identity).alias("key"),
         _mixed(_mixed(pl.col("kind_hash"), pl.col("dtype_hash")), elements).alias("signature"),
-        pl.coalesce("group_hash", _mixed(pl.lit(0, pl.UInt64), _bits("group_size"))).alias("of"),
+        pl.coalesce("group_hash", _mixed(pl.lit(0, pl.UInt64), pl.col("group_size").hash())).alias("of"),
         pl.col("kind_code").alias("kind"),
     )
     if _repeats(result):  # as for sends of one channel in a step
@@ -90,13 +92,8 @@ def _of_text(rows: pl.DataFrame, name: str, function: Callable[[pl.Series], pl.S
     return of_each.gather(column.to_physical()) if len(texts) else of_each.extend_constant(None, len(column))
 
 
-def _bits(name: str) -> pl.Expr:
-    """Return integers as hashes for `_mixed`; null has a hash of its own."""
-    return pl.col(name).hash()
-
-
 def _mixed(hashed: pl.Expr, value: pl.Expr) -> pl.Expr:
-    """Combine a hash and a value, in this order, to a hash."""
+    """Combine a hash and a value, in this order, to a hash; values are hashes, too, of which null has one of its own."""
     return (hashed.hash(1) ^ value).hash()
 
 
@@ -114,7 +111,7 @@ def _with_channels(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     )
     rows = rows.with_columns(source.alias("from"), destination.alias("to"))
     is_known = pl.col("is_pair") & (pl.col("from") != pl.col("to")).fill_null(False)
-    channel = _mixed(_bits("from"), _bits("to"))
+    channel = _mixed(pl.col("from").hash(), pl.col("to").hash())
     rows = rows.with_columns(pl.when(is_known).then(channel).alias("channel"))
     pairs = (
         rows.filter(pl.col("channel").is_not_null())

@@ -202,10 +202,11 @@ def recording(report: Analysed, device: int) -> Recording:
     kinds = _name_kinds(events)
     calls, call_of_event = _calls(events, kinds, processes, tables["launches"])
     activities, tracks = _activities(tables["activities"], call_of_event)
-    steps = _steps(tables["steps"], device)
+    marked = tables["steps"].filter(device=device).sort("start_ns", maintain_order=True)
+    steps = _steps(marked)
     tracks_of = {(int(d), int(s)): number for number, (d, s) in enumerate(tracks)}
     calls = _with_streams(calls, events, call_of_event, tables["sync_events"], tracks_of)
-    stepped = activities._replace(step=_steps_of(activities, calls, steps, tables["steps"], device))
+    stepped = activities._replace(step=_steps_of(activities, calls, marked, device))
     segments = Segments.of(_host_spans(events, kinds), processes.size)
     segments = _computing(segments, tables["activities"].get_column("operator_id"))
     return Recording(stepped, calls, segments, steps, tracks, processes, device)
@@ -390,22 +391,20 @@ def _with_streams(
     return calls._replace(waiting=waiting, awaits=awaits)
 
 
-def _steps(table: pl.DataFrame, device: int) -> Steps:
-    rows = table.filter(pl.col("device") == device).sort("start_ns", maintain_order=True)
+def _steps(rows: pl.DataFrame) -> Steps:
     steady = rows.get_column("steady").fill_null(False).to_numpy().astype(bool)
     index, start, end = (_ints(rows.get_column(name)) for name in ("index", "start_ns", "end_ns"))
     return Steps(index, start, end, steady)
 
 
-def _steps_of(activities: Activities, calls: Calls, steps: Steps, table: pl.DataFrame, device: int) -> Ints:
-    """Return the row of `Steps` in whose annotation each activity was launched, else in which it ran; -1 for none."""
+def _steps_of(activities: Activities, calls: Calls, rows: pl.DataFrame, device: int) -> Ints:
+    """Return the row of the device's steps in whose annotation each activity was launched, else in which it ran; -1 for none."""
     number = np.full(activities.start.size, -1, dtype=np.int64)
-    if not steps.start.size:
+    if rows.is_empty():
         return number
-    rows = table.filter(pl.col("device") == device).sort("start_ns", maintain_order=True)
-    begins, ends = _ints(rows.get_column("host_start_ns")), _ints(rows.get_column("host_end_ns"))
+    starts, begins, ends = (_ints(rows.get_column(name)) for name in ("start_ns", "host_start_ns", "host_end_ns"))
     own = activities.device == device
-    at = np.searchsorted(steps.start, activities.start, "right") - 1
+    at = np.searchsorted(starts, activities.start, "right") - 1
     number[own] = at[own]
     linked = activities.call >= 0
     if (begins >= 0).all() and linked.any():

@@ -236,14 +236,14 @@ def _last(tensor: Tensor, dimensions: int) -> float:
     return float(prod(tensor.shape[-dimensions:]) * tensor.size)
 
 
-def _reading(name: str, query: int, *tensors: int) -> Formula:
+def _reading(query: int, *tensors: int) -> Formula:
     """Return the formula of a row with what it reads for each key and value: an entry of each of these tensors.
 
     These are keys and values of this step's tokens, which a cache may hold in a narrower type, or a cache of both.
     """
 
     def counted(call: Call) -> Work:
-        work, given = _OF_ROWS[name](call), [call.optional(position) for position in tensors]
+        work, given = _OF_ROWS[call.operator](call), [call.optional(position) for position in tensors]
         sizes = [
             _last(tensor, len(tensor.shape) - 1) if tensors[1:] else _last(tensor, 1) for tensor in given if tensor
         ]
@@ -426,11 +426,10 @@ _OF_ROWS = formulas(_ROWS)
 _GRADIENT_BYTES = _OF_ROWS["xformers::efficient_attention_backward_cutlass"]
 
 FORMULAS: dict[str, Formula] = _OF_ROWS | operators(
-    ("vllm", "unified_attention", _reading("vllm::unified_attention", 0, 1, 2)),
-    ("vllm", "unified_attention_with_output", _reading("vllm::unified_attention_with_output", 0, 1, 2)),
-    ("sglang", "unified_attention_with_output", _reading("sglang::unified_attention_with_output", 0, 1, 2)),
-    ("_C", "sm100_cutlass_mla_decode", _reading("_C::sm100_cutlass_mla_decode", 2, 4)),
-    ("sgl_kernel", "cutlass_mla_decode", _reading("sgl_kernel::cutlass_mla_decode", 1, 3)),
+    ("vllm", "unified_attention", _reading(0, 1, 2)),
+    ("vllm sglang", "unified_attention_with_output", _reading(0, 1, 2)),
+    ("_C", "sm100_cutlass_mla_decode", _reading(2, 4)),
+    ("sgl_kernel", "cutlass_mla_decode", _reading(1, 3)),
     ("_C", "paged_attention_v1 paged_attention_v2", _of_blocks),
     ("aten", "scaled_dot_product_attention", dense(HEADS_FIRST, _causal_at(5), bias=3)),
     ("aten", "_scaled_dot_product_flash_attention", _scaled_flash),
