@@ -25,6 +25,8 @@ from trace_analyzer import registry, units, vocabulary
 from trace_analyzer.catalog.kernels import operand_type
 from trace_analyzer.frames.intervals import LENGTH_NS
 from trace_analyzer.pipeline import analyze
+from trace_analyzer.render.phrasing import predicted_briefly
+from trace_analyzer.render.row_phrases import saves_at_most
 from trace_analyzer.replay import graph, prediction, refusals, weights
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.whatif import whatif
@@ -235,15 +237,35 @@ def reported(name: str, report: Report) -> tuple[str, ...]:
     return (name, verdict.status, limit, verdict.runner_up or "", verdict.confidence, *figures, first)
 
 
+def listed(report: Report) -> str:
+    """Return the advice of the page's second table, in its order."""
+    effects = (
+        (item.id, predicted_briefly(item).removeprefix("estimate: ") or saves_at_most(item)) for item in report.advice
+    )
+    return "; ".join(" ".join(effect).strip() for effect in effects)
+
+
+def rows_of_the_page() -> list[tuple[str, ...]]:
+    lines = (line for line in PAGE.read_text("utf-8").splitlines() if line[:1] == "|")
+    return [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines]
+
+
 @every_file
 def test_the_page_on_real_traces_says_what_the_program_says(file: str, corpus_report: Reports) -> None:
-    name, text = file.removesuffix(".json.gz"), PAGE.read_text("utf-8")
-    rows = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in text.splitlines() if line[:1] == "|"]
-    assert reported(name, corpus_report(file)) in rows
-    assert f"**{name}**" in text, "a paragraph on each"
+    name, report, rows = file.removesuffix(".json.gz"), corpus_report(file), rows_of_the_page()
+    assert reported(name, report) in rows
+    assert not report.advice or (name, listed(report)) in [row[:2] for row in rows]
+    assert f"**{name}**" in PAGE.read_text("utf-8"), "a paragraph on each"
 
 
 PAIRS = CORPUS.parent / "pairs"
+PAIRS_OF_THE_PAGE = [row[:2] for row in rows_of_the_page() if (PAIRS / f"{row[0]}.json.gz").exists()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "advice"), PAIRS_OF_THE_PAGE)
+def test_the_page_on_real_traces_lists_the_advice_of_pairs(name: str, advice: str) -> None:
+    assert listed(analyze(PAIRS / f"{name}.json.gz")) == advice
 
 
 REPLAYABLE = [row["file"] for row in corpus_rows() if row["device"]]

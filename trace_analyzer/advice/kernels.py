@@ -348,20 +348,12 @@ _PLAIN = ("bf16", "fp16", "fp32", "tf32")
 
 def _reaching(rows: pl.DataFrame) -> str:
     """Name the kernels that take longest, each with the share of its roof that it reaches."""
-    known = pl.col("roof_ns", "flop").count().name.suffix("_known")
-    sums = rows.group_by("name").agg(pl.col("duration_ns", "roof_ns").sum(), known)
+    sums = (pl.col("duration_ns", "roof_ns").sum(), pl.col("roof_ns", "flop").count().name.suffix("_known"))
+    longest = rows.group_by("name").agg(*sums).sort("duration_ns", "name", descending=[True, False]).head(3)
+    unrated = ("does unknown work", "has an unknown roof")
     return "; ".join(
-        f"{kernel_word(str(name))} "
-        + (
-            f"reaches {percent(roof / ns)} of the roof"
-            if rated
-            else "has an unknown roof"
-            if worked
-            else "does unknown work"
-        )
-        for name, ns, roof, rated, worked in sums.sort("duration_ns", "name", descending=[True, False])
-        .head(3)
-        .iter_rows()
+        f"{kernel_word(str(name))} {f'reaches {percent(roof / ns)} of the roof' if rated else unrated[worked > 0]}"
+        for name, ns, roof, rated, worked in longest.iter_rows()
     )
 
 

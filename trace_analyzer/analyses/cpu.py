@@ -326,7 +326,7 @@ def cpu_time(cpu_run: CpuRun | None) -> pl.DataFrame:
 
 SECTION = Section(
     "Where the main thread's time goes",
-    "Each instant of it counts once, by its innermost event; no work of a device could be accounted for.",
+    "Each instant counts once, by its innermost event.",
     show=(
         Shown("part", "part", "part", 0, markdown=True),
         Shown("time_ratio", "share", "share", 0, markdown=True),
