@@ -86,6 +86,8 @@ class TimeShare:
     ratio: Quantity
 
 
+STATES = ("compiled", "replayed")
+"""Names of shares of kernel time by how kernels were made and launched."""
 MATMULS_IN = "matmul "
 """Beginning of names of shares of the time of matmuls, convolutions and attention."""
 

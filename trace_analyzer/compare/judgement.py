@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import numpy as np
 import polars as pl
 
+from trace_analyzer.compare.facts import STATES
 from trace_analyzer.compare.profiles import Profile
 from trace_analyzer.compare.statistics import FLOOR_RATIO
 from trace_analyzer.frames.arrays import Codes, codes_of, combined, sums_by
@@ -420,3 +421,13 @@ def kept_promises(before: Profile, after: Profile, table: pl.DataFrame) -> tuple
         )  # fmt: skip
     one = len(kept) == 1
     return tuple(promise if one else replace(promise, prediction_held=None) for promise in kept)
+
+
+def most_used(shares: Mapping[str, float], start: str) -> tuple[str, float]:
+    """Return the type of numbers with the largest of the shares whose names begin so, and the share; "" where few are known."""
+    types = {name.removeprefix(start): ratio for name, ratio in shares.items() if name.startswith(start)}
+    known = [(ratio, name) for name, ratio in types.items() if name not in (*STATES, "flop") and " " not in name]
+    if sum(share for share, _ in known) < FLOP_KNOWN:
+        return "", 0.0  # of too little time to be that of most
+    ratio, name = max(known)
+    return name, ratio

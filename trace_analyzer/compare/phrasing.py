@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from trace_analyzer.catalog.devices import find_device
 from trace_analyzer.catalog.kernels import group_label, line_label, line_phrase
 from trace_analyzer.compare.comparison import Bar, Comparison, Line, Side
-from trace_analyzer.compare.facts import MATMULS_IN
-from trace_analyzer.compare.judgement import FLOP_KNOWN, side_without_operators
+from trace_analyzer.compare.facts import MATMULS_IN, STATES
+from trace_analyzer.compare.judgement import most_used, side_without_operators
 from trace_analyzer.compare.profiles import DEVICE_SEPARATOR
 from trace_analyzer.units import NS_PER_MS, NS_PER_S, NS_PER_US, counted, duration, number, percent
 from trace_analyzer.vocabulary import limit_label
@@ -17,7 +17,6 @@ _NAMED = 3
 """Number of lines that the headline names."""
 SAME_FLOP = 0.01
 """Smallest relative difference of FLOP per step that is mentioned."""
-_STATES = ("compiled", "replayed")
 _STATE_CHANGE = 0.1
 """Least change of the share of compiled or replayed kernels that is named."""
 _FACTOR = 1.5
@@ -181,7 +180,7 @@ def _changed(result: Comparison) -> str:
 
 def _changed_kernels(before: Mapping[str, float], after: Mapping[str, float]) -> list[str]:
     texts = _changed_type(before, after)
-    for name in _STATES:
+    for name in STATES:
         old, new = (shares.get(name, 0.0) for shares in (before, after))
         if abs(new - old) >= _STATE_CHANGE:
             texts.append(f"{name} kernels {percent(old)} → {percent(new)} of kernel time")
@@ -190,20 +189,10 @@ def _changed_kernels(before: Mapping[str, float], after: Mapping[str, float]) ->
 
 def _changed_type(before: Mapping[str, float], after: Mapping[str, float]) -> list[str]:
     for start, of_what in ((MATMULS_IN, "the time of matmuls, convolutions and attention"), ("", "kernel time")):
-        (old, had), (new, has) = (_most_used(shares, start) for shares in (before, after))
+        (old, had), (new, has) = (most_used(shares, start) for shares in (before, after))
         if old and new:
             return [f"{old} ({percent(had)} of {of_what}) became {new} ({percent(has)})"] if old != new else []
     return []
-
-
-def _most_used(shares: Mapping[str, float], start: str) -> tuple[str, float]:
-    """Return the type of numbers with the largest of the shares whose names begin so, and the share; "" where few are known."""
-    types = {name.removeprefix(start): ratio for name, ratio in shares.items() if name.startswith(start)}
-    known = [(ratio, name) for name, ratio in types.items() if name not in (*_STATES, "flop") and " " not in name]
-    if sum(share for share, _ in known) < FLOP_KNOWN:
-        return "", 0.0  # of too little time to be that of most
-    ratio, name = max(known)
-    return name, ratio
 
 
 def _once(result: Comparison) -> str:

@@ -32,6 +32,9 @@ from trace_analyzer.report.summaries import MOVEMENTS_SECTION, PARTITION_SECTION
 from trace_analyzer.report.verdicts import BLAME_SECTION, EVIDENCE_SECTION, STEPS_SECTION
 from trace_analyzer.units import counted, shorten, visible
 
+_NAME_RATIO = 0.4
+"""Most of a terminal's width that the symbol of a kernel takes in a table of a document."""
+
 DOCUMENTS = {
     "Calibration": "trace_analyzer.documents.whatif:calibration_document",
     "Comparison": "trace_analyzer.documents.comparison:document",
@@ -80,7 +83,7 @@ def _text(piece: object, width: int) -> list[str]:
         return [f"    {line}" for line in lines]
     if not isinstance(piece, PlainTable) or piece.most == 0:
         return []
-    rows = [[visible(_name(cell, 2 * width // 5)) for cell in row] for row in piece.rows[: piece.most]]
+    rows = [[visible(_name(cell, int(_NAME_RATIO * width))) for cell in row] for row in piece.rows[: piece.most]]
     kept = [place for place, cells in enumerate(zip(piece.headings, *rows, strict=True)) if any(cells)]
     headings, *rows = ([row[place] for place in kept] for row in (piece.headings, *rows))
     sides = "".join(piece.sides[place] for place in kept)
