@@ -153,9 +153,8 @@ def likeness(before: Profile, after: Profile) -> Likeness:
     name = pl.when(is_kernel).then("kernel").otherwise("operator").alias("name")
     # The count of a call is in the first of its rows.
     calls = pl.when(is_kernel).then("count").otherwise(pl.col("calls") * pl.col("call").is_first_distinct())
-    counts = _sums([_kernels(side).select(name, calls.alias("count")) for side in (before, after)], ["name"], "count")[
-        1
-    ]
+    named = [_kernels(side).select(name, calls.alias("count")) for side in (before, after)]
+    _, counts = _sums(named, ["name"], "count")
     has_modules = all(not side.is_empty() for side in in_modules)
     steps = before.steps, after.steps
     return Likeness(
