@@ -175,10 +175,10 @@ def opportunity(fix_id: str, after: tuple[str, ...] = ()) -> Opportunity:
 
 def test_what_hardly_adds_to_a_bound_needs_no_words() -> None:
     main, other = (
-        replace(opportunity("copies"), saves_ns=ns, why=why) for ns, why in ((91_000, "much"), (9_000, "9 %"))
+        replace(opportunity("copies"), saves_ns=ns, why=why) for ns, why in ((99_100, "much"), (900, "0.9 %"))
     )
     assert (combined([main, other]).saves_ns, combined([main, other]).why) == (100_000, "much")
-    assert combined([main, replace(other, saves_ns=11_000)]).why == "much; 9 %"
+    assert combined([main, replace(other, saves_ns=1_100)]).why == "much; 0.9 %"
 
 
 def test_the_order_of_advice() -> None:

@@ -63,13 +63,13 @@ def merged(items: Sequence[_Reasoned], **figures: Any) -> _Reasoned:
 
 
 def combined(opportunities: Sequence[Opportunity]) -> Opportunity:
-    """Merge opportunities with different work, with their total saving; one that is under a tenth of it needs no words."""
+    """Merge opportunities with different work, with their total saving; one that is under a hundredth of it needs no words."""
     members = [one.members for one in opportunities if one.members is not None]
     all_ns = sum(one.saves_ns for one in opportunities)
     return merged(
         opportunities,
         saves_ns=all_ns,
-        why="; ".join(one.why for one in opportunities if one is opportunities[0] or 10 * one.saves_ns >= all_ns),
+        why="; ".join(one.why for one in opportunities if one is opportunities[0] or 100 * one.saves_ns >= all_ns),
         members=pl.concat(members) if members else None,
     )
 

@@ -176,8 +176,11 @@ def _idle_base(calls: Calls, latest: Ints) -> Ints:
 
 def _last_launched(recorded: Recording, end: Ints, orders: Orders, kinds: tuple[int, ...]) -> tuple[Ints, Ints]:
     """Return, for calls that wait for a device, the last earlier launched activity on each of its streams."""
-    calls = recorded.calls
+    calls, activities = recorded.calls, recorded.activities
     rows = np.flatnonzero(is_any(calls.kind, kinds))
+    none = np.zeros(0, dtype=np.int64)
+    if not rows.size or not activities.start.size:
+        return none, none
     last = np.full((len(orders), rows.size), -1, dtype=np.int64)
     for track, (members, launch_starts) in enumerate(orders):
         if not members.size:
@@ -202,6 +205,9 @@ def _own_stream(recorded: Recording, end: Ints, orders: Orders) -> tuple[Ints, I
     """
     calls, activities = recorded.calls, recorded.activities
     rows = np.flatnonzero(calls.kind == SYNC_STREAM)
+    none = np.zeros(0, dtype=np.int64)
+    if not rows.size or not activities.start.size:
+        return none, none
     source = last_of_thread(activities, calls, rows)
     for track, (members, launch_starts) in enumerate(orders):
         known = np.flatnonzero(calls.awaits[rows] == track)
@@ -233,6 +239,9 @@ def last_of_thread(activities: Activities, calls: Calls, rows: Ints) -> Ints:
 def _latest_end(recorded: Recording, end: Ints, rows: Ints, most: int) -> tuple[Ints, Ints]:
     """Return, for calls, the earlier launched activity that ended last during them, if just before they returned."""
     calls, activities = recorded.calls, recorded.activities
+    none = np.zeros(0, dtype=np.int64)
+    if not rows.size or not activities.start.size:
+        return none, none
     order = np.argsort(end, kind="stable")
     at = np.searchsorted(end[order], calls.end[rows] + CLOCK_NS, "right") - 1
     launched = calls.start[activities.call] if calls.start.size else activities.start
