@@ -1,4 +1,4 @@
-"""Define the rules for kernels that one kernel could replace: of attention, of chains, of optimizers."""
+"""Define the rules for kernels that need not run: one could replace several, or their work was done before."""
 
 from dataclasses import replace
 

@@ -148,12 +148,13 @@ def likeness(before: Profile, after: Profile) -> Likeness:
     known = [side.facts.ratios.get("flop", 1.0) for side in (before, after)]
     is_known = min(known) >= FLOP_KNOWN and max(known) - min(known) <= FLOP_KNOWN_ALIKE
     flop = [side.facts.flop / side.steps if side.facts.flop and is_known else None for side in (before, after)]
-    in_modules = [_kernels(side).select("module", "count").drop_nulls("module") for side in (before, after)]
+    kernels = [_kernels(side) for side in (before, after)]
+    in_modules = [side.select("module", "count").drop_nulls("module") for side in kernels]
     is_kernel = pl.lit(bool(side_without_operators(before, after))) | pl.col("operator").is_null()
     name = pl.when(is_kernel).then("kernel").otherwise("operator").alias("name")
     # The count of a call is in the first of its rows.
     calls = pl.when(is_kernel).then("count").otherwise(pl.col("calls") * pl.col("call").is_first_distinct())
-    named = [_kernels(side).select(name, calls.alias("count")) for side in (before, after)]
+    named = [side.select(name, calls.alias("count")) for side in kernels]
     _, counts = _sums(named, ["name"], "count")
     has_modules = all(not side.is_empty() for side in in_modules)
     steps = before.steps, after.steps

@@ -278,7 +278,7 @@ def _with_work(pieces: pl.DataFrame, report: Report) -> pl.DataFrame:
     is_own = (names.get_column("replay_match") != "annotation").fill_null(False) & is_known | ~replayed
     pieces = pieces.with_columns(pl.when(is_own).then(around))
     roofs = report.tables["roofs"].select("activity_id", "roof_ns")
-    places = lookups.inverse_index(roofs.get_column("activity_id"), report.tables["activities"].height)[ids]
+    places = lookups.inverse_index(roofs.get_column("activity_id"), activities.height)[ids]
     is_kernel = pl.col("kind") == "kernel"
     of_collective = (pl.col("kind") == "memcpy") & (pl.col("bound") == "communication")
     numbers, firsts = lookups.factorize(

@@ -160,9 +160,8 @@ def _prediction(result: WhatIf) -> str:
     ends = f"{duration(then.low_ns)} to {duration(then.high_ns)}"
     if only_removes(result.changes) and not is_saving_known(now, then.step_ns, then.low_ns, then.high_ns):
         return f"What {names} would save is not known: a step may take {ends}, now {duration(now)}."
-    change = f"{percent(saves)} less" if saves > 0 else "no less"
-    if saves < 0:
-        change = f"{percent(-saves)} more" if saves > -1 else f"{number(1 - saves)} times as long"
+    longer = f"{percent(-saves)} more" if saves > -1 else f"{number(1 - saves)} times as long"
+    change = f"{percent(saves)} less" if saves > 0 else longer if saves < 0 else "no less"
     return f"Estimate with {names}: {duration(now)} → {duration(then.step_ns)} ({ends}), {change}."
 
 
