@@ -16,7 +16,7 @@ from trace_analyzer import analysis, analyze, errors, units, vocabulary
 from trace_analyzer.render import layout, names, phrasing, row_phrases
 from trace_analyzer.render.documents import to_markdown
 from trace_analyzer.render.terminal import summary
-from trace_analyzer.report import Advice, Debiased, Predicted, Report, Saving, devices, summaries
+from trace_analyzer.report import Advice, Debiased, Lever, Predicted, Report, Saving, devices, summaries
 
 ALL = Saving(1, 1, 1, 1, has_steps=False)
 WIDTHS = (40, 41, 60, 79, 80, 91, 92, 100, 120, 140, 160, 200)
@@ -211,6 +211,14 @@ def test_colour_only_adds_attributes(made: Callable[[], Report], verbose: bool) 
     assert "\x1b" not in plain
     assert "\x1b[" in coloured
     assert SGR.sub("", coloured) == plain
+
+
+@pytest.mark.parametrize("resource", row_phrases.LEVER_PARTS)
+def test_every_part_and_lever_has_a_colour(resource: Any) -> None:
+    lever = Lever(resource, 0.5, 0.5, 100, 0.5)
+    made = replace(gpu_report().verdict, parts_ns=dict.fromkeys(vocabulary.PARTS, 10), levers=(lever,))
+    report = replace(gpu_report(), verdict=made)
+    assert SGR.sub("", summary(report, colour=True)) == summary(report)
 
 
 def test_the_parts_of_the_window_are_shown_with_their_times() -> None:

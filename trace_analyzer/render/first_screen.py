@@ -13,6 +13,7 @@ from trace_analyzer import units, vocabulary
 from trace_analyzer.render import phrasing, row_phrases
 from trace_analyzer.render.layout import (
     MOST_LINES,
+    STYLES,
     Line,
     bar,
     cells,
@@ -226,8 +227,16 @@ def _parts(report: Report) -> tuple[dict[str, int], str]:
 def _parts_bars(
     title: str, detail: str, parts: Sequence[summaries.PartShare], width: int, style: str = ""
 ) -> list[Line]:
-    rows = [_Bar(vocabulary.label(share.part), style or share.part, share.time_ratio, share.time_ns) for share in parts]
+    rows = [
+        _Bar(vocabulary.label(share.part), style or _style(share.part), share.time_ratio, share.time_ns)
+        for share in parts
+    ]
     return _bars(title, detail, rows, width)
+
+
+def _style(part: str) -> str:
+    """Return the style of a part's bar: causes of idle time share one, and so does work that is not the program's."""
+    return part if part in STYLES else "other" if part in vocabulary.UNSEEN else "idle"
 
 
 class _Bar(NamedTuple):
@@ -259,7 +268,7 @@ def _bars(title: str, detail: str, shown: Sequence[_Bar], width: int) -> list[Li
 def lever_lines(report: Report, width: int) -> list[Line]:
     """Draw what a step would save without each of the three levers to show."""
     rows = [
-        _Bar(name, row_phrases.LEVER_PARTS[lever.resource], lever.saves_ratio, lever.saves_ns)
+        _Bar(name, _style(row_phrases.LEVER_PARTS[lever.resource]), lever.saves_ratio, lever.saves_ns)
         for name, lever in row_phrases.lever_rows(report.verdict)
     ]
     return _bars(row_phrases.levers_title(report.verdict), "", rows, min(width, _SIDE_BY_SIDE)) if rows else []
