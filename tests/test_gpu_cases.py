@@ -33,6 +33,11 @@ def test_each_case_has_its_recording() -> None:
     assert {case["limit"] for case in CASES.values()} == {"host", "device", "copies", None}
 
 
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.gz")), ids=lambda path: path.name.split(".")[0])
+def test_each_recording_has_a_page(path: Path, tmp_path: Path) -> None:
+    assert report_on(path).to_html(tmp_path / "page.html").stat().st_size > 100_000
+
+
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case["limit"]])
 def test_the_verdict_names_the_limit_that_is_known(name: str) -> None:
     assert limit_of(report_on(path_of(name)).verdict) == CASES[name]["limit"]

@@ -322,7 +322,7 @@ def test_the_roofline_shows_kernels_of_known_work_under_the_roofs_of_their_peaks
     assert [*flat.y] == [1e15, 1e15], "no bandwidth is known"
 
 
-def roofed(*peaks: tuple[str, str, float]) -> tuple[Chart, Labels]:
+def roofed(*peaks: tuple[str, str, float | None]) -> tuple[Chart, Labels]:
     """Return the roofline of kernels of these groups, types and peaks, and its names of roofs."""
     rows = [
         {"device": 0, "name": f"{group} {dtype}", "group": group, "dtype": dtype, "time_ns": 1000, "achieved_flop_per_s": 1e13,
@@ -341,6 +341,12 @@ def test_each_roof_names_its_types_units_and_kernels_and_its_points_have_a_shape
     matmul, pointwise = (mark for mark in chart.marks if isinstance(mark, Points))
     assert set(matmul.markers).isdisjoint(pointwise.markers)
     assert set(pointwise.texts["peak"]) == {"fp32 elsewhere: 67 TFLOP/s"}
+
+
+def test_a_single_kernel_of_unknown_peak_has_a_point_without_a_roof() -> None:
+    chart, names = roofed(("matmul", "bf16", None))
+    assert not names.texts
+    assert chart.y.ends == (5e12, 3e13)
 
 
 def test_names_of_roofs_that_are_close_stand_beside_each_other() -> None:

@@ -95,8 +95,8 @@ def roofline(report: Report) -> Chart | None:
     bandwidth = _bandwidth(report)
     roofs = [_roof(name, peak, bandwidth, low, high) for peak, name in sorted(names.items())]
     measured = _measured_roofs(report, names, low, high)
-    achieved = rows.get_column("achieved_flop_per_s").to_list()
-    lowest, highest = min(*achieved, *peaks), max(*achieved, *peaks)
+    rates = [*rows.get_column("achieved_flop_per_s"), *peaks]
+    lowest, highest = min(rates), max(rates)
     decades = range(floor(log10(lowest)), ceil(log10(highest)) + 1)
     return Chart(
         x=Axis("FLOP per byte", log=True, ends=(low, high)),
