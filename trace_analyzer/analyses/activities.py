@@ -95,8 +95,6 @@ def device_work(
 def with_replayed_places(launched_located: pl.DataFrame, replays: Replays) -> pl.DataFrame:
     """Add the places of kernels in graphs, from the launched kernels of this file that they match."""
     twins = replays.kernels.select("activity_id", "replayed_from").drop_nulls()
-    if twins.is_empty():
-        return launched_located
     theirs = launched_located.rename({"activity_id": "replayed_from"})
     own = launched_located.join(twins, on="activity_id", how="anti", maintain_order="left")
     placed = twins.join(theirs, on="replayed_from", how="inner", maintain_order="left")
@@ -106,8 +104,6 @@ def with_replayed_places(launched_located: pl.DataFrame, replays: Replays) -> pl
 def with_replayed_modules(launched_modules: pl.DataFrame, replays: Replays) -> pl.DataFrame:
     """Add the modules of kernels in graphs, from the launches that they match."""
     replayed = replays.kernels.select("activity_id", "module").drop_nulls()
-    if replayed.is_empty():
-        return launched_modules
     own = launched_modules.join(replayed, on="activity_id", how="anti", maintain_order="left")
     return pl.concat([own, replayed.cast(own.schema)])
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import polars as pl
 
 from trace_analyzer import analysis, schema, thresholds, vocabulary
-from trace_analyzer.analyses.causes import with_cause
+from trace_analyzer.analyses.causes import NO_THREAD, with_cause
 from trace_analyzer.analyses.host import Context, Host
 from trace_analyzer.catalog.event_names import CAPTURE, HOST_WAIT, PHASES
 from trace_analyzer.frames import lookups
@@ -36,7 +36,6 @@ _RANK = pl.Int8
 _PROCESS, _THREAD = ["process_id"], ["thread_id"]
 _ROLES = ("thread_id", "previous_thread", "main_thread")
 """Threads that could have launched earlier, in the order of their examination."""
-_NO_THREAD = pl.lit(None, dtype=pl.Int32).alias("named_by")
 
 
 def host_pieces(
@@ -65,7 +64,7 @@ def host_pieces(
     near = _near(work.filter(on_threads), rest)
     events = _innermost_events(near)
     doing = _overlaid(coalesce(events.drop("event_id"), _THREAD, "rank"), near, _THREAD)
-    unknown = pl.lit(None, dtype=_RANK).alias("rank"), _NO_THREAD
+    unknown = pl.lit(None, dtype=_RANK).alias("rank"), NO_THREAD
     pieces = rest.select("gap_id", "device", "start_ns", "end_ns", "event_id", "process_id", *_ROLES, *unknown)
     for role in _ROLES:
         pieces = _filled(pieces, doing.rename({"thread_id": role}), role)
@@ -178,8 +177,6 @@ def _filled(pieces: pl.DataFrame, doing: pl.DataFrame, role: str) -> pl.DataFram
     """Cut pieces without a rank by the work of the thread in that role, and rank them by it."""
     is_open = pl.col("rank").is_null() & pl.col(role).is_not_null()
     open_, done = pieces.filter(is_open), pieces.filter(~is_open)
-    if open_.is_empty():
-        return pieces
     ranked = split_by(open_.drop("rank"), doing, [role], ["rank"]).with_columns(pl.col(role).alias("named_by"))
     return pl.concat([done, ranked.select(done.columns)])
 

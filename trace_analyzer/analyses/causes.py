@@ -157,8 +157,7 @@ def _waited(frame: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame) 
         .sort("gap_id", "block_start_ns", "blocker_id")
         .unique("gap_id", keep="first", maintain_order=True)
     )
-    spans = activities.select("device", "start_ns", END_NS)
-    busy = union(spans, _DEVICE)
+    busy = union(activities.select("device", "start_ns", END_NS), _DEVICE)
     return with_covered(blocked, busy, _DEVICE, "waited_ns", start="block_start_ns", end="start_ns").select(
         "gap_id", "waited_ns", "blocker_id"
     )
@@ -175,7 +174,7 @@ IDLE = schema.Table(
     """),
 )
 
-_NO_THREAD = pl.lit(None, dtype=pl.Int32).alias("named_by")
+NO_THREAD = pl.lit(None, dtype=pl.Int32).alias("named_by")
 _IDLE_COLUMNS = [*(column for column in IDLE.schema if column != "host_event"), "named_by"]
 """Columns of idle time by cause: those of table `idle` without names, and the thread whose innermost events
 determine the cause, where that is not the single event event_id."""
@@ -202,7 +201,7 @@ def idle_causes(
 
 def with_cause(pieces: pl.DataFrame) -> pl.DataFrame:
     """Return pieces with their cause: table `idle` and ``named_by``; thread_id is null where it is not needed."""
-    named = pieces if "named_by" in pieces.columns else pieces.with_columns(_NO_THREAD)
+    named = pieces if "named_by" in pieces.columns else pieces.with_columns(NO_THREAD)
     return named.select(_IDLE_COLUMNS).cast({"cause": pl.Categorical})
 
 
@@ -340,8 +339,6 @@ def launches_after_waits(host: Host, launches: pl.DataFrame) -> pl.DataFrame:
         .select("thread_id", pl.col("start_ns").alias("wait_ns"))
         .sort("wait_ns")
     )
-    if waits.is_empty():
-        return launches.select("launch_id").clear()
     # Calls are in order of thread and start.
     previous = pl.when(pl.col("thread_id") == pl.col("thread_id").shift(1)).then(pl.col("start_ns").shift(1))
     return (
@@ -363,8 +360,6 @@ def behind_waits(idle: pl.DataFrame, host: Host, threads: pl.Series, works: Coll
         return waiting
     is_meant = pl.col("work").is_in(works) & pl.col("thread_id").is_in(threads.implode())
     events = host.events.filter(is_meant).sort("start_ns", "end_ns", descending=[False, True])
-    if events.is_empty():
-        return waiting.clear()
     outermost = events.filter((pl.col("start_ns") >= pl.col("end_ns").cum_max().shift(1)).fill_null(True))
     spans = outermost.select("start_ns", "end_ns", pl.col("event_id").alias("work_id"))
     cut = clip(waiting, waiting.select("device").unique().join(spans, how="cross"), ["device"])

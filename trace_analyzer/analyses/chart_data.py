@@ -10,9 +10,9 @@ import polars as pl
 
 from trace_analyzer import analysis, schema
 from trace_analyzer.analyses.blame import Attribution
-from trace_analyzer.analyses.host import Context, Host
+from trace_analyzer.analyses.host import IS_MODULE, Context, Host
 from trace_analyzer.catalog.event_names import CALLS, HOST_WAIT, INDUCTOR_FILE, PROFILER_STEP_NAME, named_code
-from trace_analyzer.frames.arrays import column
+from trace_analyzer.frames.arrays import call_tree, column
 from trace_analyzer.frames.intervals import LENGTH_NS, innermost, longest_place
 from trace_analyzer.frames.lookups import scatter
 
@@ -31,7 +31,6 @@ STACKS = schema.Table(
     """),
 )
 
-_MODULE = r"^nn\.Module: "
 _INSTANCE = r"^(nn\.Module: .*?)(?:_\d+)?$"
 """Instance number: the same class in the same place is one frame."""
 
@@ -47,14 +46,13 @@ def stacks(host: Host, context: Context, attribution: Attribution, activities: p
     parents = context.events.get_column("parent_id")
     on_stack = host.each((pl.col("kind") != "overhead") & ~pl.col("name").str.contains(PROFILER_STEP_NAME))
     texts = host.each(pl.col("name").str.replace(_INSTANCE, "$1").cast(pl.Categorical))
-    is_module = (pl.col("kind") == "python") & pl.col("name").str.contains(_MODULE)
     idle = attribution.intervals.select("device", row="around_id", value_ns=LENGTH_NS, tip="cause")
     trees = [
         *(_tree("idle", device, parents, on_stack, texts, ends) for device, ends in _by_device(idle)),
         _tree("cpu", None, parents, on_stack, texts, _own_times(host, context)),
     ]
     if activities.height:
-        in_program = host.each(is_module | (pl.col("kind") == "operator"))
+        in_program = host.each(IS_MODULE | (pl.col("kind") == "operator"))
         called_by = _with_forward_modules(context, parents)
         kernels = activities.select("device", row="launch_id", value_ns="duration_ns", tip="name")
         trees += [_tree("kernels", d, called_by, in_program, texts, ends) for d, ends in _by_device(kernels)]
@@ -77,8 +75,6 @@ def _by_device(rows: pl.DataFrame) -> list[tuple[int, pl.DataFrame]]:
 def _tree(
     view: str, device: int | None, parents: pl.Series, on_stack: pl.Series, texts: pl.Series, ends: pl.DataFrame
 ) -> pl.DataFrame:
-    from trace_analyzer.frames.arrays import call_tree  # needs NumPy, which a report without a page does not import
-
     nodes = call_tree(parents, on_stack, texts, ends, ends.get_column("tip") if "tip" in ends.columns else None)
     return nodes.rename({"text": "frame"}).with_columns(
         pl.lit(view).alias("view"), pl.lit(device, pl.Int64).alias("device")
@@ -113,7 +109,7 @@ def _kinds(host: Host) -> pl.DataFrame:
     return (
         host.names.select(
             name.str.replace(_INSTANCE, "$1").alias("frame"),
-            pl.when((kind == "python") & name.str.contains(_MODULE)).then(pl.lit("module"))
+            pl.when(IS_MODULE).then(pl.lit("module"))
             .when(kind.is_in(CALLS)).then(pl.lit("call")).otherwise(kind).alias("kind"),
         )
         .unique("frame", keep="first", maintain_order=True)

@@ -239,24 +239,8 @@ def device_figures(
 ) -> pl.DataFrame:
     """Return one row per device with the figures that `trace_analyzer.checks` judges; ratios are null where their base is 0.
 
-    ``activities`` are in order of start. Sums of device time include all of them.
-
-    - link_coverage_ratio: device time with a known launch;
-    - unlinked_before_ratio: device time of unlinked activities that began before the first linked one, and before a
-      synchronize drained their stream;
-    - stream_overlap_ratio: device time of overlaps within one stream, except by design;
-    - dependent_launches_ratio: device time of overlaps within one stream by design (see `with_stream_overlaps`);
-    - started_before_launch_ratio: linked activities that began before their launch;
-    - ended_after_wait_ratio: waits that returned while an awaited activity still ran;
-    - late_starts_ratio: idle time in which launched work waits without a recorded reason, where no activity begins soon
-      after its launch;
-    - skewed_idle_ratio: idle time within the disagreement of the clocks, per gap;
-    - impossible_durations_ratio: device time of activities whose recorded durations cannot be;
-    - short_durations_ratio: activities shorter than any device allows;
-    - few_long_activities_ratio: device time of the five longest activities, except collectives, if there are many;
-    - graph_share_ratio: device time of activities enqueued by graph launches;
-    - untraced_ratio: idle time in recording pauses;
-    - unrecorded_host_time_ratio: idle time in which the host was late without a recorded event.
+    Each is called as its rule there, which says what it is the share of. ``activities`` are in order of start. Sums of
+    device time include all of them.
     """
     rows = activities.select(
         "device", "stream", "start_ns", "duration_ns", "launch_id", "launch_start_ns", "group"

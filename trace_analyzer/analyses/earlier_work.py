@@ -64,9 +64,9 @@ def earlier_work(
         .join(drained_streams, on=["device", "stream"], how="left", maintain_order="left")
         .filter((pl.col("drained_ns") > pl.col("since_ns")).fill_null(True))
     )
+    if rows.is_empty():
+        return _NONE
     calls = _waiting_calls(host, rows)
-    if calls.is_empty():
-        return _NONE.clear()
     covered = with_covered(rows, union(calls, ["process_id"]), ["process_id"], "covered_ns", start="since_ns")
     waited = pl.col("end_ns") - pl.col("since_ns")
     overlap = pl.min_horizontal("end_ns", "call_end_ns") - pl.max_horizontal("since_ns", "call_start_ns")
@@ -91,8 +91,6 @@ def with_earlier_work(unnamed_segments: pl.DataFrame, earlier_work: pl.DataFrame
 
     The interval of the launch call is included where that call itself waited.
     """
-    if earlier_work.is_empty():
-        return unnamed_segments
     waits = pl.col("waiter_id").is_not_null()
     may_be_earlier = (pl.col("cause") == "device") | (
         (pl.col("cause") == "call") & (pl.col("waiter_id") == pl.col("launch_id"))
@@ -121,15 +119,12 @@ def earlier_work_notes(
 
     ``devices`` maps codes to labels.
     """
-    if earlier_work.is_empty():
-        return ()
     labels = dict(devices.select("device", "label").iter_rows())
-    rows = (
-        earlier_work.join(
-            idle_gaps.select("gap_id", "device", "end_ns", "activity_id"), on="gap_id", maintain_order="left"
-        )
-        .with_columns(host.texts(earlier_work.get_column("blocker_id")).cast(pl.String).alias("call"))
-        .with_columns(host.texts(earlier_work.get_column("launch_id")).cast(pl.String).alias("launch"))
+    rows = earlier_work.join(
+        idle_gaps.select("gap_id", "device", "end_ns", "activity_id"), on="gap_id", maintain_order="left"
+    ).with_columns(
+        host.texts(earlier_work.get_column(of)).cast(pl.String).alias(name)
+        for of, name in (("blocker_id", "call"), ("launch_id", "launch"))
     )
     names = linked_events.get_column("name")[rows.get_column("activity_id")].cast(pl.String)
     return tuple(
@@ -178,8 +173,6 @@ def _near_the_beginning(gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.Data
 
 def _waiting_calls(host: Host, rows: pl.DataFrame) -> pl.DataFrame:
     """Return synchronizing and copying calls that overlap the rows."""
-    if rows.is_empty():
-        return host.calls.clear()
     since, until = rows.select(pl.col("since_ns").min(), pl.col("end_ns").max()).row(0)
     waits = host.calls_of((pl.col("work") == BLOCKING).fill_null(False) | pl.col("name").str.contains(_COPIES))
     return waits.filter(pl.col("end_ns") > since, pl.col("start_ns") < until).select(

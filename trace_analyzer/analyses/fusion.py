@@ -427,15 +427,15 @@ def _with_products(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFrame:
 def _softmax_between(marked: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFrame:
     """Return each softmax of scores that one matmul wrote and the next one reads, by the indices of the two."""
     sizes = with_tensors(marked.filter("product"), tensors).select(
-        "position", "writes", "reads", "write_bytes", "strangers", "call"
+        "position", "writes", "reads", "write_bytes", "strangers"
     )
     return (
         marked.filter("is_softmax", pl.col("after") - pl.col("before") <= _ATTENTION_CALLS)
         .pipe(with_tensors, tensors)
-        .select("position", "before", "after", "device", elements=elements(pl.col("writes")))
+        .select("before", "after", elements=elements(pl.col("writes")))
         .join(sizes.rename({"position": "before"}), on="before", how="inner", suffix="_before")
         .join(
-            sizes.select(pl.col("position").alias("after"), "reads", "strangers", pl.col("call").alias("last_call")),
+            sizes.select(pl.col("position").alias("after"), "reads", "strangers"),
             on="after",
             how="inner",
             suffix="_after",

@@ -121,7 +121,9 @@ def _names(rows: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:
 # The parent of an event is the event in progress when it began. Its context consists of its nearest ancestors of each
 # kind; backward work also has the context of its forward operator.
 
-_MODULE = "nn.Module: "
+MODULE = "nn.Module: "
+"""Beginning of a module's frame."""
+IS_MODULE = (pl.col("kind") == "python") & pl.col("name").str.starts_with(MODULE)
 _MODULE_LEVELS = 12
 """Most modules in a path; outer modules of a deeper nest are left out."""
 _STEP_NAMES = r"^ProfilerStep"
@@ -199,16 +201,11 @@ class Context(NamedTuple):
         parents, modules = self.events.get_column("parent_id"), self.events.get_column("module_id")
         levels: list[pl.Series] = []
         level = module_ids
-        while len(levels) < _MODULE_LEVELS and level.null_count() < level.len():
-            levels.append(self.names(level).cast(pl.String).str.strip_prefix(_MODULE).alias(f"level_{len(levels)}"))
+        while not levels or (len(levels) < _MODULE_LEVELS and level.null_count() < level.len()):
+            levels.append(self.names(level).cast(pl.String).str.strip_prefix(MODULE).alias(f"level_{len(levels)}"))
             level = modules[parents[level]]
-        if not levels:
-            return pl.DataFrame(schema={"module_id": pl.UInt32, "path": pl.Categorical})
-        return pl.DataFrame({"module_id": module_ids}).with_columns(
-            pl.DataFrame(levels[::-1])
-            .select(pl.concat_str(pl.all(), separator="/", ignore_nulls=True).cast(pl.Categorical).alias("path"))
-            .to_series()
-        )
+        path = pl.concat_str(pl.all(), separator="/", ignore_nulls=True).cast(pl.Categorical)
+        return pl.DataFrame({"module_id": module_ids, "path": pl.DataFrame(levels[::-1]).select(path).to_series()})
 
 
 def contexts(trace: Trace, host: Host, host_parents: pl.Series, backward_links: pl.DataFrame) -> Context:
@@ -217,15 +214,14 @@ def contexts(trace: Trace, host: Host, host_parents: pl.Series, backward_links: 
     tree, stacks = Tree(host_parents), _stacks(trace)
     forward_of = scatter(backward_links.get_column("event_id"), backward_links.get_column("forward_id"), events.height)
     name, is_python = pl.col("name"), pl.col("kind") == "python"
-    is_module = is_python & name.str.starts_with(_MODULE)
-    is_frame = is_python & ~is_module & ~name.str.starts_with("<")
+    is_frame = is_python & ~IS_MODULE & ~name.str.starts_with("<")
 
     def around(of_name: pl.Expr) -> pl.Series:
         return tree.nearest(host.each(of_name.cast(pl.UInt8)))
 
     own = around(is_frame & ~pl.col("library"))
     nearest = {
-        "module_id": around(is_module),
+        "module_id": around(IS_MODULE),
         "frame_id": own.zip_with(own.is_not_null(), around(is_frame)),
         "stack_id": tree.nearest(inverse_index(stacks.get_column("event_id"), events.height).is_not_null()),
     }

@@ -69,8 +69,6 @@ def with_blocks(activities: pl.DataFrame) -> pl.DataFrame:
     blocks = (pl.col("blocks") / pl.col("threads_per_block")).ceil().cast(pl.Int64, strict=False)
     in_threads = (pl.col("launch_name") == _GRID_IN_THREADS).fill_null(False)
     names = activities.filter(in_threads).get_column("name").unique()
-    if names.is_empty():
-        return activities
     is_unlinked = pl.col("launch_name").is_null() & pl.col("name").is_in(names.implode())
     return activities.with_columns(
         pl.when((in_threads | is_unlinked) & (pl.col("threads_per_block") > 0))
@@ -248,10 +246,7 @@ def _bounds_elsewhere(activities: pl.DataFrame) -> pl.Series:
     launched before the recording has no shapes, but often runs again in it.
     """
     is_asked = pl.col("by_work").is_null() & (pl.col("kind") == "kernel") & pl.col("blocks").is_not_null()
-    nothing = pl.repeat(None, activities.height, dtype=_BOUNDS, eager=True).alias("elsewhere")
     asked, known = activities.filter(is_asked), activities.filter(pl.col("by_work").is_not_null())
-    if asked.is_empty() or known.is_empty():
-        return nothing
     duration = pl.col("duration_ns")
     executions = (
         known.group_by(_SAME_KERNEL)
@@ -347,8 +342,6 @@ def without_refuted_reads(activities: pl.DataFrame, devices: Mapping[int, Device
     """
     doubt = with_memory_excess(activities.filter(pl.col("doubtful_bytes") > 0), devices)
     refuted = doubt.filter(pl.col("faster_than_memory") == "unexplained").get_column("activity_id")
-    if refuted.is_empty():
-        return activities.drop("doubtful_bytes")
     fewer = pl.col("moved_bytes") - pl.col("doubtful_bytes")
     return activities.with_columns(
         pl.when(pl.col("activity_id").is_in(refuted.implode()))

@@ -145,12 +145,7 @@ def _by_flow(activities: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame)
     Arrow ids collide between processes, and activities with equal starts share heads. A call of the activity's own
     process has precedence, then one that launches, then one without a link by correlation id.
     """
-    nothing = pl.DataFrame(schema={"activity_id": pl.UInt32, "launch_id": pl.UInt32})
-    if activities.is_empty():
-        return nothing
     tails, heads = _ends(flows, activities.select(_PLACE))
-    if tails.is_empty():
-        return nothing
     merit, descending = ["launches", "numbered", "launch_id"], [True, True, False]
     # Only the best call of an instant and arrow id can win, which bounds the cost of shared ids.
     best_calls = (
@@ -314,7 +309,7 @@ def captures(host: Host, unmasked_launches: pl.DataFrame) -> pl.DataFrame:
     thread's last event; without a begin call, it starts with the thread's first event.
     """
     calls = _by_call(host, unmasked_launches)
-    frames = host.those(pl.col("name").str.contains(_RECORDS), "name", "process_id", "start_ns", "end_ns").drop("name")
+    frames = host.those(pl.col("name").str.contains(_RECORDS), "process_id", "start_ns", "end_ns")
     return union(pl.concat([calls, frames.cast(_CAPTURES)]), ["process_id"])  # type: ignore[arg-type]
 
 
@@ -326,13 +321,15 @@ def launching_calls(host: Host) -> pl.DataFrame:
     calls = host.calls_of(pl.col("name").str.contains(LAUNCHING))
     calls = calls.filter(~is_captured(calls, captures(host, LAUNCHES.empty())))
     calls = calls.sort("thread_id", "start_ns", -pl.col("end_ns"), "event_id")
-    outer = calls.filter((pl.col("start_ns") >= pl.col("end_ns").cum_max().shift().over("thread_id")).fill_null(True))
+    inside = (pl.col("start_ns") < pl.col("end_ns").cum_max().shift().over("thread_id")).fill_null(False)
+    return first_of_id(calls.filter(~inside))
+
+
+def first_of_id(calls: pl.DataFrame) -> pl.DataFrame:
+    """Return the first call of each id in a process: a driver call inside a runtime call has its id."""
     own = pl.when(pl.col("correlation") > 0).then("correlation").otherwise(-pl.col("event_id").cast(pl.Int64) - 1)
-    return (
-        outer.with_columns(own.alias("own"))
-        .unique(["process_id", "own"], keep="first", maintain_order=True)
-        .drop("own")
-    )
+    numbered = calls.with_columns(own.alias("id")).unique(["process_id", "id"], keep="first", maintain_order=True)
+    return numbered.drop("id")
 
 
 def is_captured(calls: pl.DataFrame, captures: pl.DataFrame) -> pl.Series:

@@ -3,7 +3,7 @@
 import polars as pl
 
 from trace_analyzer import thresholds
-from trace_analyzer.analyses.host import Host
+from trace_analyzer.analyses.host import IS_MODULE, MODULE, Host
 from trace_analyzer.analyses.roofline import known_sum, sums_of_sums, work_rates, work_sums
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.frames.intervals import LENGTH_NS, innermost_at, longest_place
@@ -21,8 +21,6 @@ BACKWARD_LINKS = Table(
         module str The nn.Module that the forward operator ran in; null when not recorded.
     """),
 )
-
-_MODULE = "nn.Module: "
 
 
 def backward_links(trace: Trace, host: Host) -> pl.DataFrame:
@@ -56,15 +54,11 @@ def backward_links(trace: Trace, host: Host) -> pl.DataFrame:
     )
     by_arrow = _by_arrow(trace.flows, operators).join(by_number, on="event_id", how="anti")
     links = pl.concat([by_number, by_arrow]).unique("event_id", keep="first", maintain_order=True)
-    modules = host.those((pl.col("kind") == "python") & pl.col("name").str.starts_with(_MODULE)).select(
-        "thread_id", "start_ns", "end_ns", pl.col("event_id").alias("module_id")
-    )
+    modules = host.those(IS_MODULE).select("thread_id", "start_ns", "end_ns", pl.col("event_id").alias("module_id"))
     forward = links.hstack(host.events.select("thread_id", "start_ns")[links.get_column("forward_id")])
     located = innermost_at(forward, "start_ns", modules, "module_id")
     names = host.texts(located.get_column("module_id")).cast(pl.String)
-    return BACKWARD_LINKS.conform(
-        located.with_columns(names.str.strip_prefix(_MODULE).alias("module")).sort("event_id")
-    )
+    return BACKWARD_LINKS.conform(located.with_columns(names.str.strip_prefix(MODULE).alias("module")).sort("event_id"))
 
 
 def _by_arrow(flows: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
@@ -165,7 +159,7 @@ def recomputed(trace: Trace, host: Host, activities: pl.DataFrame) -> pl.DataFra
 def recomputation_table(rated: pl.DataFrame, recomputed: pl.DataFrame, activity_modules: pl.DataFrame) -> pl.DataFrame:
     """Return table `recomputation`: recomputed kernels summed by operator and module class, longest first."""
     keys = ["device", "sign", "operator", "module"]
-    classes = activity_modules.select("activity_id", pl.col("module").str.replace(r"_\d+$", ""))
+    classes = activity_modules.select("activity_id", MODULE_CLASS)
     frame = (
         rated.join(recomputed, on="activity_id", how="inner", maintain_order="left")
         .join(classes, on="activity_id", how="left", maintain_order="left")
@@ -255,14 +249,13 @@ MODULES_SECTION = Section(
         Shown("lost_ns", "time over roof", term="lost"),
     ),
     sort=("-time_ns", "depth", "module"),
-    place=Longest("host_events", ("module",), kind="python", prefix="nn.Module: "),
+    place=Longest("host_events", ("module",), kind="python", prefix=MODULE),
     record="Record with with_stack=True to see time by nn.Module.",
     key="modules",
     table="modules",
     scope=WHOLE_TRACE,
 )
 
-MODULE = "nn.Module: "
 MODULE_CLASS = pl.col("module").str.replace(r"_\d+$", "")
 """Class of a module: the profiler adds the number of the instance (torch/csrc/profiler/collection.cpp)."""
 
@@ -332,7 +325,7 @@ def module_frames(host: Host) -> pl.DataFrame:
     the last earlier call with a depth less by one.
     """
     calls = (
-        host.those((pl.col("kind") == "python") & pl.col("name").str.starts_with(MODULE))
+        host.those(IS_MODULE)
         .filter(pl.col("duration_ns") > 0)
         .select("event_id", "thread_id", "start_ns", "end_ns", pl.col("name").str.strip_prefix(MODULE).alias("module"))
         .sort("thread_id", "start_ns", "end_ns", "event_id", descending=[False, False, True, False])
@@ -382,13 +375,9 @@ def _ancestors(calls: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
     )
     levels: list[pl.DataFrame] = []
     # Joining with all frames at each level would make the cost of a deep nest quadratic.
-    while level.height:
+    while level.height or not levels:
         levels.append(level.with_columns(pl.lit(not levels).alias("is_self")))
         level = level.with_columns(outer[level.get_column("row")].alias("row")).drop_nulls("row")
-    if not levels:
-        return calls.select(
-            "module_event", pl.lit(None, dtype=frames.schema["module"]).alias("module"), is_self=True
-        ).clear()
     around = pl.concat(levels)
     return around.select("module_event", frames.get_column("module")[around.get_column("row")], "is_self").unique(
         ["module_event", "module"], keep="first", maintain_order=True

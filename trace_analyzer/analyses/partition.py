@@ -86,8 +86,8 @@ OWNERS = schema.Table(
 
 _DEVICE = ["device"]
 _SPAN = ["device", "start_ns", "end_ns"]
-_INSTANCE = r"_\d+(/|$)"
-"""Instance number that the profiler adds to a module's name; it differs between recordings."""
+_WITHOUT_INSTANCES = pl.col("module").str.replace_all(r"_\d+(/|$)", "$1")
+"""Path of modules without the numbers that the profiler adds, as these differ between recordings: ``Net/Block/Linear``."""
 _COMPILED = r"CompiledFunction|Torch-Compiled Region|CompiledFxGraph"
 """Names that `torch.compile` gives to regions, independent of their content (torch/_dynamo, torch/_functorch)."""
 
@@ -106,7 +106,7 @@ def owners(
     pieces = _busy(activities, windows)
     busy = pieces.hstack(_calls(activities, context)[pieces.get_column("activity_id")])
     idle = intervals.clip(blame.drop("step").rename({"cause": "part"}), windows, _DEVICE)
-    idle = idle.with_columns(lookups.map_unique(idle.select("module"), _without_instances()))
+    idle = idle.with_columns(lookups.map_unique(idle.select("module"), _WITHOUT_INSTANCES))
     # Both consist of a few sorted runs; merging them takes a third of the time of sorting.
     return intervals.sort_spans(pl.concat([_conformed(idle), _conformed(busy)]), _DEVICE, shortest_first=True)
 
@@ -164,8 +164,6 @@ def _exclusive(spans: pl.DataFrame) -> pl.DataFrame:
 
 def _subtract(spans: pl.DataFrame, taken: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     """Cut the disjoint intervals ``taken`` out of the spans, which lie in the windows."""
-    if taken.is_empty():
-        return spans
     bounds = windows.group_by("device").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
     ends = pl.concat(
         [
@@ -197,14 +195,9 @@ def _calls(activities: pl.DataFrame, context: Context) -> pl.DataFrame:
             "phase": context.events.get_column("phase")[ids],
         }
     )
-    known = known.with_columns(lookups.map_unique(known.select("module"), _without_instances()))
+    known = known.with_columns(lookups.map_unique(known.select("module"), _WITHOUT_INSTANCES))
     rows = pl.DataFrame({"id": around}).join(known, on="id", how="left", maintain_order="left").drop("id")
     return rows.with_columns(activities.get_column("operator_id"), activities.get_column("operator"))
-
-
-def _without_instances() -> pl.Expr:
-    """Return the path of modules without instance numbers: ``Net/Block/Linear``."""
-    return pl.col("module").str.replace_all(_INSTANCE, "$1")
 
 
 def _conformed(rows: pl.DataFrame) -> pl.DataFrame:

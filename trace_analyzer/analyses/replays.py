@@ -83,7 +83,37 @@ class Executions:
 
         The columns are capture, place, launch_id, launch_name, launch_thread, launch_start_ns, operator_id, `CALL` and module.
         """
-        return _captured(self.host, self.graph_captures, self.module_frames, recorded_inputs(self.trace))
+        calls = self.host.calls_of(KERNEL_LAUNCH) if self.graph_captures.height else self.host.calls.clear()
+        calls = calls.filter(links.is_captured(calls, self.graph_captures)).sort("start_ns", "event_id")
+        places = links.first_of_id(calls).select(
+            "process_id",
+            "thread_id",
+            "start_ns",
+            pl.col("start_ns").alias("time_ns"),
+            pl.col("event_id").alias("launch_id"),
+            pl.col("name").cast(pl.String).alias("launch_name"),
+        )
+        numbered = self.graph_captures.with_row_index("capture")
+        located = lookup_at(places, "start_ns", numbered, ["process_id"], ["capture"])
+        located = with_module_event(links.operators_of(self.host, located), self.module_frames)
+        modules = self.module_frames.select(
+            pl.col("event_id").alias("module_event"), pl.col("module").cast(pl.Categorical)
+        )
+        return (
+            located.hstack(_inputs(located, recorded_inputs(self.trace)))
+            .join(modules, on="module_event", how="left", maintain_order="left")
+            .select(
+                "capture",
+                pl.int_range(pl.len()).over("capture").alias("place"),
+                "launch_id",
+                "launch_name",
+                pl.col("thread_id").alias("launch_thread"),
+                pl.col("start_ns").alias("launch_start_ns"),
+                "operator_id",
+                *CALL,
+                "module",
+            )
+        )
 
     def captured_work(self, kernels: pl.DataFrame) -> pl.DataFrame:
         """Return `TAKEN` without module and activity_id of captured launches, in order.
@@ -104,41 +134,6 @@ class Executions:
 
 def _inputs(rows: pl.DataFrame, inputs: pl.DataFrame) -> pl.DataFrame:
     return lookup(inputs, rows, "operator_id").select(pl.col(INPUTS).cast(pl.Categorical))
-
-
-def _captured(host: Host, captures: pl.DataFrame, frames: pl.DataFrame, inputs: pl.DataFrame) -> pl.DataFrame:
-    """Return the kernel launches within captures, in order of their calls."""
-    calls = host.calls_of(KERNEL_LAUNCH) if captures.height else host.calls.clear()
-    calls = calls.filter(links.is_captured(calls, captures)).sort("start_ns", "event_id")
-    # A driver call inside a runtime call has the same id.
-    own_id = pl.when(pl.col("correlation") > 0).then("correlation").otherwise(-pl.col("event_id").cast(pl.Int64) - 1)
-    calls = calls.with_columns(own_id.alias("id")).unique(["process_id", "id"], keep="first", maintain_order=True)
-    places = calls.select(
-        "process_id",
-        "thread_id",
-        "start_ns",
-        pl.col("start_ns").alias("time_ns"),
-        pl.col("event_id").alias("launch_id"),
-        pl.col("name").cast(pl.String).alias("launch_name"),
-    )
-    numbered = captures.with_row_index("capture")
-    located = lookup_at(places, "start_ns", numbered, ["process_id"], ["capture"])
-    located = with_module_event(links.operators_of(host, located), frames)
-    modules = frames.select(pl.col("event_id").alias("module_event"), pl.col("module").cast(pl.Categorical))
-    located = located.hstack(_inputs(located, inputs)).join(
-        modules, on="module_event", how="left", maintain_order="left"
-    )
-    return located.select(
-        "capture",
-        pl.int_range(pl.len()).over("capture").alias("place"),
-        "launch_id",
-        "launch_name",
-        pl.col("thread_id").alias("launch_thread"),
-        pl.col("start_ns").alias("launch_start_ns"),
-        "operator_id",
-        *CALL,
-        "module",
-    )
 
 
 _TAKEN_TEXTS = ("operator", "input_dims", "module", "bucket", "group", "prior")
@@ -189,8 +184,7 @@ def replays(
         return Replays(nothing, (unused,) if is_given else ())
     sources = [executions, *capture_executions]
     matched = _matched(graphs, sources)
-    is_none = matched.is_empty()
-    taken = nothing if is_none else matched.select(pl.col(column).cast(dtype) for column, dtype in REPLAYED.items())
+    taken = nothing if matched.is_empty() else matched.select(pl.col(c).cast(dtype) for c, dtype in REPLAYED.items())
     notes = (*file_notes(matched, capture_files, executions.trace.rank), *match_notes(graphs, matched, capture_files))
     own = executions.trace.device_events.get_column("annotation")[graphs.get_column("activity_id")]
     graphs = graphs.with_columns(own.cast(pl.String))

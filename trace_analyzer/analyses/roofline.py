@@ -294,7 +294,7 @@ def work_sums() -> list[pl.Expr]:
 
 def sums_of_sums() -> list[pl.Expr]:
     """Return the sums of `work_sums` over rows that already are such sums."""
-    return [*(pl.col("count", "time_ns", *_KNOWN).sum(),), *(known_sum(column) for column in _WORK)]
+    return [pl.col("count", "time_ns", *_KNOWN).sum(), *(known_sum(column) for column in _WORK)]
 
 
 def work_rates() -> list[pl.Expr]:

@@ -8,17 +8,7 @@ import polars as pl
 from trace_analyzer import analysis, schema, thresholds
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.left_out import with_states
-from trace_analyzer.catalog.event_names import (
-    BLOCKING,
-    DATA_LOADING,
-    FROM_HOST,
-    NAMED,
-    PROFILER_STEP_NAME,
-    TO_HOST,
-    copy_direction,
-    serving_steps,
-    step_marks,
-)
+from trace_analyzer.catalog import event_names
 from trace_analyzer.frames.intervals import END_NS, union, with_covered
 from trace_analyzer.schema import typed
 
@@ -91,13 +81,15 @@ def host_steps(host: Host, activities: pl.DataFrame) -> HostSteps:
         work = host.those((pl.col("kind") == "operator") & ~pl.col("marks"))
         launched = work.select("process_id", pl.col("start_ns").alias("at_ns"), pl.col("name").alias("work"))
     known = _marked(host)
-    serving = serving_steps(known.filter(pl.col("marks") == "span").get_column("name"))
+    serving = event_names.serving_steps(known.filter(pl.col("marks") == "span").get_column("name"))
     marks = _best(outermost(known.join(serving, on="name", how="semi", maintain_order="left"), *_TRACK), launched)
     profiler = _profiler_steps(host)
     if marks.is_empty() and _repeats(profiler):
         return HostSteps(profiler, PROFILER_STEP)
     if marks.is_empty():
-        annotations = known.filter(pl.col("kind") == "annotation", pl.col("marks").fill_null(NAMED) == NAMED)
+        annotations = known.filter(
+            pl.col("kind") == "annotation", pl.col("marks").fill_null(event_names.NAMED) == event_names.NAMED
+        )
         pattern = pl.col("name").str.replace_all(r"\(.*\)|\[.*\]", "").str.replace_all(r"\d+", "#").alias("source")
         whole = _in_passes(annotations.with_columns(pattern).filter(_REPEATED), launched, host).filter(_REPEATED)
         # Of requests that are served at once by several threads, no mark tells which work is its own.
@@ -120,7 +112,7 @@ def _marked(host: Host) -> pl.DataFrame:
     if not (names.get_column("kind") == "annotation").any():  # PyTorch before 1.11 writes annotations as operators
         annotation = pl.lit("annotation", dtype=names.schema["kind"])
         names = names.with_columns(pl.when("is_scope").then(annotation).otherwise("kind").alias("kind"))
-    known = step_marks(names.filter(pl.col("kind").is_in(["annotation", "operator", "python"])))
+    known = event_names.step_marks(names.filter(pl.col("kind").is_in(["annotation", "operator", "python"])))
     names = names.join(known, on=["kind", "name"], how="left", maintain_order="left")
     wanted = names.filter((pl.col("kind") == "annotation") | pl.col("marks").is_not_null()).get_column("name_id")
     events = _spans(host, pl.col("name_id").is_in(wanted.implode()))
@@ -149,7 +141,7 @@ def _profiler_steps(host: Host) -> pl.DataFrame:
 
     Two recordings in one file may start with the same number: their steps do not overlap.
     """
-    number = pl.col("name").str.extract(PROFILER_STEP_NAME).cast(pl.Int64)
+    number = pl.col("name").str.extract(event_names.PROFILER_STEP_NAME).cast(pl.Int64)
     steps = _spans(host, pl.col("kind").is_in(["annotation", "operator"]) & number.is_not_null()).with_columns(
         number.alias("index")
     )
@@ -166,9 +158,13 @@ def _in_passes(marks: pl.DataFrame, launched: pl.DataFrame, host: Host) -> pl.Da
     """
     if marks.is_empty():
         return marks
-    is_once = pl.col("work").is_in([DATA_LOADING, BLOCKING]) | pl.col("phase").is_in(["backward", "optimizer"])
-    direction = copy_direction(pl.col("work").cast(pl.String))
-    copied = launched.select(pl.col("work").unique()).filter(direction.is_in([FROM_HOST, TO_HOST]))
+    is_once = pl.col("work").is_in([event_names.DATA_LOADING, event_names.BLOCKING]) | pl.col("phase").is_in(
+        ["backward", "optimizer"]
+    )
+    direction = event_names.copy_direction(pl.col("work").cast(pl.String))
+    copied = launched.select(pl.col("work").unique()).filter(
+        direction.is_in([event_names.FROM_HOST, event_names.TO_HOST])
+    )
     once = pl.concat(
         [
             host.those(is_once, "process_id", "start_ns", "kind", "name").select("process_id", at_ns="start_ns"),
@@ -203,12 +199,12 @@ def _outside_of_passes(marks: pl.DataFrame, host: Host) -> pl.DataFrame:
 
     It may do so on any thread: autograd's works within a call of the thread that started the backward pass.
     """
+    if marks.is_empty():
+        return marks
     all_of_them = marks.group_by("process_id").agg(
         pl.col("host_start_ns").min().alias("first_ns"), pl.col("host_end_ns").max().alias("last_ns")
     )
     is_work = ((pl.col("kind") == "operator") & ~pl.col("marks")) | pl.col("phase").is_in(["forward", "backward"])
-    if marks.is_empty():
-        return marks
     enclosed = (
         host.events.filter(
             pl.col("start_ns") <= all_of_them.get_column("first_ns").max(),
@@ -272,7 +268,10 @@ def _turn(marks: pl.DataFrame, launched: pl.DataFrame) -> int:
 
     The first mark also includes earlier work, so it is not compared.
     """
-    counts = _counts(marks, launched)
+    spans = marks.select("process_id", "host_start_ns", "host_end_ns").with_row_index("mark")
+    inside = _within(launched, "at_ns", spans)
+    # The launches between each mark's start and its end.
+    counts = inside.group_by(pl.col("mark").cast(pl.Int64), "work").agg(pl.len().cast(pl.Int64).alias("count"))
     names = marks.select(pl.int_range(pl.len()).alias("mark"), "name")
     for length in range(1, min(_LONGEST_TURN, (marks.height - 1) // 2) + 1):
         pairs = _likeness(counts, names, length)
@@ -282,13 +281,6 @@ def _turn(marks: pl.DataFrame, launched: pl.DataFrame) -> int:
             unlike = (near.get_column("likeness") < thresholds.TURN_LIKENESS) | ~near.get_column("same")
             return length if unlike.any() else 1
     return 1
-
-
-def _counts(marks: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
-    """Return mark, work, count: the launches between each mark's start and its end."""
-    spans = marks.select("process_id", "host_start_ns", "host_end_ns").with_row_index("mark")
-    marked = _within(launched, "at_ns", spans)
-    return marked.group_by(pl.col("mark").cast(pl.Int64), "work").agg(pl.len().cast(pl.Int64).alias("count"))
 
 
 def _within(rows: pl.DataFrame, at: str, marks: pl.DataFrame) -> pl.DataFrame:
@@ -327,13 +319,12 @@ def _best(marks: pl.DataFrame, launched: pl.DataFrame, apart: Sequence[str] = _T
     rarest is used; of equally rare ones, the one that encloses most, then the one that begins first. Of labels that
     count on in the numbers of others (``epoch 0``, ``epoch 0 step 1``), the longest is used: its loop is the innermost.
     """
-    key = _TRACK
     reached = pl.col("host_end_ns").cum_max().shift(1).over(apart)
     overlaps = (pl.col("host_start_ns") < reached).fill_null(False).any().over(apart)
     grouped = (
         marks.sort("process_id", "host_start_ns", maintain_order=True)
         .filter(~overlaps)
-        .with_columns(pl.int_range(pl.len(), dtype=pl.Int64).over(key).alias("index"))
+        .with_columns(pl.int_range(pl.len(), dtype=pl.Int64).over(_TRACK).alias("index"))
     )
     if grouped.is_empty() or launched.is_empty():
         return grouped.clear()
@@ -342,7 +333,7 @@ def _best(marks: pl.DataFrame, launched: pl.DataFrame, apart: Sequence[str] = _T
     inside = _launched_before(grouped, before, "host_end_ns") - _launched_before(grouped, before, "host_start_ns")
     chosen = (
         grouped.with_columns(inside.alias("inside"))
-        .group_by(key)
+        .group_by(_TRACK)
         .agg(pl.col("inside").sum(), pl.len().alias("repeats"), pl.col("host_start_ns").min().alias("first_ns"))
         .join(totals, on="process_id")
         .filter(pl.col("inside") >= thresholds.STEP_COVERAGE * pl.col("total"))
@@ -364,7 +355,7 @@ def _best(marks: pl.DataFrame, launched: pl.DataFrame, apart: Sequence[str] = _T
         )
         .unique("process_id", keep="first", maintain_order=True)
     )
-    return grouped.join(chosen, on=key, how="semi", maintain_order="left")
+    return grouped.join(chosen, on=_TRACK, how="semi", maintain_order="left")
 
 
 def _so_far(instants: pl.DataFrame) -> pl.DataFrame:
@@ -416,7 +407,7 @@ def device_steps(step_marks: pl.DataFrame, linked_events: pl.DataFrame, kernel_l
     queued = missing.filter("queued").select("mark")
     lost = pl.concat([missing.join(work, on="mark", how="anti").select("mark"), queued]).get_column("mark")
     until = pl.col("last_ns").cum_max().forward_fill().over("device")
-    kinds = serving_steps(step_marks.get_column("name")).select("name", "step_kind")
+    kinds = event_names.serving_steps(step_marks.get_column("name")).select("name", "step_kind")
     again = (pl.int_range(pl.len(), dtype=pl.Int64)).over("device", "index")
     bounds = (
         processes.join(numbered.join(kinds, on="name", how="left", maintain_order="left"), on="process_id", how="inner")

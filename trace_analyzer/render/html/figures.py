@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from trace_analyzer.analyses.host import MODULE
 from trace_analyzer.frames.intervals import END_NS
 from trace_analyzer.render import charts, names
 from trace_analyzer.render.html import timeline, tracks
@@ -300,7 +301,7 @@ def _label(name: str) -> str:
     """Return the text of a box: a module's class, a function with its file, a kernel's name or a cause's label."""
     if name in PARTS:
         return PARTS[name].label
-    return names.frame_label(name) or names.short_name(name.removeprefix(tracks.MODULE_PREFIX))
+    return names.frame_label(name) or names.short_name(name.removeprefix(MODULE))
 
 
 def _nodes(report: Report, tree: pl.DataFrame) -> pl.DataFrame:

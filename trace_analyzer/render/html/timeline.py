@@ -15,12 +15,11 @@ import numpy.typing as npt
 import polars as pl
 
 from trace_analyzer import units
+from trace_analyzer.analyses.host import IS_MODULE, MODULE
 from trace_analyzer.frames.arrays import column, distinct_rows
 from trace_analyzer.frames.intervals import END_NS, LENGTH_NS
 from trace_analyzer.render.html import codec
 from trace_analyzer.render.html.tracks import (
-    IS_MODULE,
-    MODULE_PREFIX,
     NO_PACKAGES,
     Packages,
     TrackEvents,
@@ -249,7 +248,7 @@ def payload(columns: TimelineColumns) -> str:
     }
     # Short names; those of different kernels differ.
     frames = [frame_label(name) for name in names.values]
-    short = [short_name(name.removeprefix(MODULE_PREFIX)) for name in names.values]
+    short = [short_name(name.removeprefix(MODULE)) for name in names.values]
     pairs = zip(names.values, frames, short, strict=True)
     arguments = distinguishing_arguments((name, label) for name, frame, label in pairs if not frame)
     header = {

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from trace_analyzer.analyses.chart_data import frame_packages, frames_by_package, titled_threads
+from trace_analyzer.analyses.host import IS_MODULE
 from trace_analyzer.catalog.event_names import CALLS
 from trace_analyzer.frames.arrays import column
 from trace_analyzer.frames.intervals import END_NS, LENGTH_NS
@@ -73,11 +74,6 @@ _HOST_LABELS = {
 
 _COLLAPSED = frozenset({"python", "other"})
 _OPEN_THREADS = 4  # of these, operators are shown initially; a data loader's dozens of workers stay folded
-MODULE_PREFIX = "nn.Module: "
-"""Kineto's prefix of the name of a module's Python frame."""
-
-IS_MODULE = (pl.col("kind") == "python") & pl.col("name").str.starts_with(MODULE_PREFIX)
-"""Whether a host event is a module's Python frame."""
 
 _EVENT = ("name", "start_ns", "duration_ns")
 
