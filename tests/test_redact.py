@@ -18,10 +18,14 @@ from report_factory import frame, gpu_report
 
 from trace_analyzer import cli, errors, redact
 from trace_analyzer.ingest.tables import HOST_EVENTS, OPERATOR_INPUTS, THREADS
-from trace_analyzer.redact import Redaction, is_public, redacted, without_directories
+from trace_analyzer.redact import Redaction, is_public, without_directories
 from trace_analyzer.report import FusionOpportunity, Report, Verdict
 
 SECRETS = ("alice", "acme", "node-17", "s3cr3t", "my job")
+
+
+def redacted(report: Report) -> Report:
+    return Redaction(report.trace.path).report(report)
 
 
 def secret_report() -> Report:

@@ -11,7 +11,7 @@ from text_reports import STATUSES, all_reports, report_saying
 
 from trace_analyzer.catalog.event_names import in_function
 from trace_analyzer.errors import Note
-from trace_analyzer.redact import redacted, without_directories
+from trace_analyzer.redact import Redaction, without_directories
 from trace_analyzer.render.documents import to_markdown
 from trace_analyzer.render.html import html
 from trace_analyzer.render.names import kernel_label, short_name
@@ -44,7 +44,7 @@ def test_it_renders_every_report_the_same_way_twice(render: Callable[[Report], s
 @each_renderer
 @each_report
 def test_it_renders_every_redacted_report(render: Callable[[Report], str], name: str) -> None:
-    text = render(redacted(all_reports()[name]))
+    text = render(Redaction(all_reports()[name].trace.path).report(all_reports()[name]))
     assert "/data/runs" not in text
     assert "train_step.pt.trace.json.gz" in text
 

@@ -49,21 +49,37 @@ def without_devices(frame: pl.DataFrame, devices: Sequence[int]) -> pl.DataFrame
 
 
 @dataclass(frozen=True)
-class Value:
-    """Declare a value that several analyses use: a table that is not public, or any object.
+class Node:
+    """Declare a value: its name, and a function whose parameters name the values that it is made from.
 
-    The parameters of ``make`` name the values that it is made from; ``takes`` maps each parameter with another name to
-    its value's name. ``needs`` lists metrics (`ALL_METRICS`). Where a failed check suppresses one of them
-    for a device, ``hide`` removes the results of that device; the full value remains under the name ``unmasked_...``.
-    ``cost`` is that of its `trace_analyzer.analysis.Node`.
+    ``make`` may be a dataclass, whose fields name values. ``takes`` maps each parameter with another name than its
+    value to the value's name. ``cost`` is the typical time as a multiple of most values' time; other threads first make
+    what expensive values need.
     """
 
     name: str
     make: Callable[..., Any]
     takes: Mapping[str, str] = field(default_factory=dict)
+    cost: int = 1
+
+    @cached_property
+    def sources(self) -> dict[str, str]:
+        """Map each parameter to the value that it takes; parameters with a default take none."""
+        parameters = inspect.signature(self.make).parameters.values()
+        required = [p.name for p in parameters if p.default is p.empty or p.name in self.takes]
+        return {name: self.takes.get(name, name) for name in required}
+
+
+@dataclass(frozen=True)
+class Value(Node):
+    """Declare a value that several analyses use: a table that is not public, or any object.
+
+    ``needs`` lists metrics (`ALL_METRICS`). Where a failed check suppresses one of them for a device, ``hide`` removes
+    the results of that device; the full value remains under the name ``unmasked_...``.
+    """
+
     needs: tuple[str, ...] = ()
     hide: Hide = without_devices
-    cost: int = 1
 
 
 @dataclass(frozen=True)
@@ -105,28 +121,6 @@ class Analysis:
 
 
 Declaration = Analysis | Value
-
-
-@dataclass(frozen=True)
-class Node:
-    """Declare a value: its name, and a function whose parameters name the values that it is made from.
-
-    ``make`` may be a dataclass, whose fields name values. ``takes`` maps each parameter with another name than its
-    value to the value's name. ``cost`` is the typical time as a multiple of most values' time; other threads first make
-    what expensive values need.
-    """
-
-    name: str
-    make: Callable[..., Any]
-    takes: Mapping[str, str] = field(default_factory=dict)
-    cost: int = 1
-
-    @cached_property
-    def sources(self) -> dict[str, str]:
-        """Map each parameter to the value that it takes; parameters with a default take none."""
-        parameters = inspect.signature(self.make).parameters.values()
-        required = [p.name for p in parameters if p.default is p.empty or p.name in self.takes]
-        return {name: self.takes.get(name, name) for name in required}
 
 
 class TableGraph:
@@ -311,6 +305,3 @@ class LazyTables(Mapping[str, pl.DataFrame]):
 
     def __reduce__(self) -> tuple[type[dict[str, pl.DataFrame]], tuple[dict[str, pl.DataFrame]]]:
         return dict, (dict(self),)
-
-
-__all__ = ["LazyTables", "Node", "TableGraph"]

@@ -305,7 +305,7 @@ NO_RUN_AHEAD = RunAhead(
 
 def suppressed(checks: Sequence[Check], devices: pl.DataFrame) -> Mapping[str, tuple[int, ...]]:
     """Return the codes of the devices for which a failed check suppresses each metric."""
-    ids = {code: windows.device_id(label) for code, label in devices.select("device", "label").iter_rows()}
+    ids = windows.device_ids(devices)
     where = {metric: withholding_devices(checks, metric) for metric in analysis.ALL_METRICS}
     return {
         metric: tuple(code for code in ids if None in hidden or ids[code] in hidden) for metric, hidden in where.items()

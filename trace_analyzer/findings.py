@@ -63,6 +63,7 @@ class DeviceFindings(NamedTuple):
 class Findings(NamedTuple):
     """The findings on the verdict's window: device, window and partition, also of each of its steps.
 
+    ``waiting_depth`` is the mean queue depth in idle time with a cause other than the CPU, None without such time;
     ``loading_behind_waits_ns`` is the idle time after waits in which data was loading.
     """
 
@@ -214,7 +215,9 @@ def window_findings(
         parts_ns=parts,
         cold_gap_ns=ns_in_windows(sources.cold_idle, one).get(0, 0),
         recording=recording and recording.with_waits(_waits_ns(device, parts)),
-        waiting_depth=_waiting_depth(idle, queue, spans),
+        waiting_depth=run_ahead.depth_within(
+            queue, clip(idle.filter(pl.col("cause") == "device-wait"), spans, ["device"])
+        ),
         bounds=bound_shares(roofline.bound_table(rated)),
         left_out=_left_out(judged, device, window_parts, sources),
         steps_ns=tuple(step_parts.get((judged.device, index), {}) for index in window.steps),
@@ -329,12 +332,6 @@ def bound_shares(bounds: pl.DataFrame) -> tuple[BoundShare, ...]:
     """Return the rows of table `bounds`."""
     rows = bounds.rename({"count": "kernel_count"}).select(field.name for field in fields(BoundShare))
     return tuple(BoundShare(**row) for row in rows.to_dicts())
-
-
-def _waiting_depth(idle_pieces: pl.DataFrame, queue: pl.DataFrame, spans: pl.DataFrame) -> float | None:
-    """Return the mean queue depth during idle time with a cause other than the CPU; None without such time."""
-    waits = clip(idle_pieces.filter(pl.col("cause") == "device-wait"), spans, ["device"])
-    return run_ahead.depth_within(queue, waits)
 
 
 def _idle_peak(activities: pl.DataFrame, model: Device | None) -> tuple[str, float] | None:

@@ -223,11 +223,6 @@ class Redaction:
         return column.replace_strict(old, pl.Series(new, dtype=pl.String), default=None) if new else column
 
 
-def redacted(report: Report) -> Report:
-    """Return the report with only data known to be harmless."""
-    return Redaction(report.trace.path).report(report)
-
-
 def without_directories(text: str) -> str:
     """Replace every path in the text by its file name."""
     if "/" not in text and "\\" not in text:

@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from trace_analyzer import report
 from trace_analyzer.analyses import blame, communication, kernel_bounds, operators, roofline, run_ahead, tensor_cores
 from trace_analyzer.analyses.device_models import MatchedDevices, possible_share
 from trace_analyzer.analyses.host import Host, call_line
@@ -18,30 +19,6 @@ from trace_analyzer.checks import NO_RUN_AHEAD, suppress_metrics, suppress_step_
 from trace_analyzer.findings import bound_shares, ordered, time_ratio, time_ratios
 from trace_analyzer.frames import intervals, lookups
 from trace_analyzer.ingest.trace import Trace
-from trace_analyzer.report import (
-    Attained,
-    Blame,
-    BucketTime,
-    Check,
-    Communication,
-    Copies,
-    DeviceInfo,
-    DeviceReport,
-    FusionOpportunity,
-    Gaps,
-    GroupTime,
-    HostCost,
-    LaunchLead,
-    MeasuredRoof,
-    Recorded,
-    RunAhead,
-    StepReport,
-    TensorCores,
-    TimeWeighted,
-    TraceInfo,
-    Verdict,
-    WorkCoverage,
-)
 from trace_analyzer.vocabulary import EARLIER_WORK, IDLE_CAUSES, PARTS
 from trace_analyzer.windows import device_id, device_ids
 
@@ -73,20 +50,18 @@ def device_reports(
     reported_devices: pl.DataFrame,
     device_tables: DeviceTables,
     matched_devices: MatchedDevices,
-    checks: tuple[Check, ...],
-) -> Mapping[int, DeviceReport]:
+    checks: tuple[report.Check, ...],
+) -> Mapping[int, report.DeviceReport]:
     """Return the figures of each device over the whole trace by its code, without those that checks suppress."""
     reports = {}
     for row in reported_devices.iter_rows(named=True):
         figures = replace(_device_report(row, device_tables), sm_count=matched_devices.sm_counts.get(row["device"]))
-        report = suppress_metrics(figures, checks)
-        reports[row["device"]] = with_attained(
-            report, attained(row["device"], device_tables.activities, matched_devices)
-        )
+        rates = attained(row["device"], device_tables.activities, matched_devices)
+        reports[row["device"]] = with_attained(suppress_metrics(figures, checks), rates)
     return reports
 
 
-def _device_report(row: dict[str, Any], tables: DeviceTables) -> DeviceReport:
+def _device_report(row: dict[str, Any], tables: DeviceTables) -> report.DeviceReport:
     """Return the figures of one device over the whole trace."""
     code = int(row["device"])
     this = pl.col("device") == code
@@ -99,7 +74,7 @@ def _device_report(row: dict[str, Any], tables: DeviceTables) -> DeviceReport:
     caused = sums.group_by("cause").agg(pl.col("idle_ns").sum())
     earlier_ns = int(caused.filter(pl.col("cause") == EARLIER_WORK).get_column("idle_ns").sum())
     parts = busy_parts.group_by("part").agg(intervals.LENGTH_NS.sum().alias("ns"))
-    return DeviceReport(
+    return report.DeviceReport(
         index=device_id(row["label"]),
         name=row["name"],
         window_ns=end - start,
@@ -111,7 +86,7 @@ def _device_report(row: dict[str, Any], tables: DeviceTables) -> DeviceReport:
         linked_count=linked_count,
         link_coverage_ratio=linked_count / activities.height if activities.height else None,
         link_coverage_time_ratio=time_ratio(activities, pl.col("launch_id").is_not_null()),
-        gaps=Gaps(
+        gaps=report.Gaps(
             gaps.height,
             int(gaps.select(pl.col("duration_ns").max().fill_null(0)).item() or 0),
             ordered(caused, IDLE_CAUSES),
@@ -129,18 +104,19 @@ def _device_report(row: dict[str, Any], tables: DeviceTables) -> DeviceReport:
         flop_time_ratio=time_ratio(rated, pl.col("flop").is_not_null()),
         communication=_communication(tables.collectives.filter(this), tables.communication.filter(this), busy_parts),
         fusions=tuple(
-            FusionOpportunity(**row) for row in tables.fusions.filter(this).drop("device").head(_TOP_FUSIONS).to_dicts()
+            report.FusionOpportunity(**row)
+            for row in tables.fusions.filter(this).drop("device").head(_TOP_FUSIONS).to_dicts()
         ),
         work_coverage=_work_coverage(activities),
         tensor_cores=tuple(
-            TensorCores(**row, code=tensor_cores.cure(row["reason"], row["target_dtype"]))
+            report.TensorCores(**row, code=tensor_cores.cure(row["reason"], row["target_dtype"]))
             for row in tensor_cores.by_reason(tables.tensor_cores.filter(this)).to_dicts()
         ),
-        copies=tuple(Copies(**row) for row in communication.copy_sums(tables.copies.filter(this)).to_dicts()),
+        copies=tuple(report.Copies(**row) for row in communication.copy_sums(tables.copies.filter(this)).to_dicts()),
     )
 
 
-def _work_coverage(activities: pl.DataFrame) -> WorkCoverage:
+def _work_coverage(activities: pl.DataFrame) -> report.WorkCoverage:
     """Return the shares of kernel time with known work: for all kernels, and for kernels with a known operator."""
     flop, moved = pl.col("flop").is_not_null(), pl.col("moved_bytes").is_not_null()
     known = (flop, moved, moved | (pl.col("flop") > 0))
@@ -148,46 +124,48 @@ def _work_coverage(activities: pl.DataFrame) -> WorkCoverage:
         pl.col("kind") == "kernel"
     )
     linked = kernels.filter(pl.col("operator_id").is_not_null())
-    return WorkCoverage(*time_ratios(kernels, *known), *time_ratios(linked, *known))
+    return report.WorkCoverage(*time_ratios(kernels, *known), *time_ratios(linked, *known))
 
 
-def _run_ahead(this: pl.Expr, tables: DeviceTables, busy_ratio: float) -> RunAhead:
+def _run_ahead(this: pl.Expr, tables: DeviceTables, busy_ratio: float) -> report.RunAhead:
     leads = tables.launch_leads.filter(this).to_dicts()
     if not leads:
         return NO_RUN_AHEAD
     lead, queue = leads[0], tables.queue_statistics.filter(this).to_dicts()[0]
-    return RunAhead(
+    return report.RunAhead(
         run_ahead.run_ahead_state(busy_ratio, queue["empty_queue_ratio"], lead["lead_p50"], lead["call_p50"]),  # type: ignore[arg-type]
-        LaunchLead(lead["lead_p10"], lead["lead_p50"], lead["lead_p90"]),
-        TimeWeighted(queue["depth_mean"], queue["depth_p50"], queue["depth_max"]),
-        TimeWeighted(queue["queued_work_mean"], queue["queued_work_p50"], queue["queued_work_max"]),
+        report.LaunchLead(lead["lead_p10"], lead["lead_p50"], lead["lead_p90"]),
+        report.TimeWeighted(queue["depth_mean"], queue["depth_p50"], queue["depth_max"]),
+        report.TimeWeighted(queue["queued_work_mean"], queue["queued_work_p50"], queue["queued_work_max"]),
         queue["empty_queue_ratio"],
     )
 
 
-def _buckets(rated: pl.DataFrame) -> tuple[BucketTime, ...]:
+def _buckets(rated: pl.DataFrame) -> tuple[report.BucketTime, ...]:
     sums = operators.bucket_work(rated).rename({"count": "kernel_count", "moved_bytes": "bytes"})
-    return tuple(BucketTime(**row) for row in sums.select(field.name for field in fields(BucketTime)).to_dicts())
+    return tuple(
+        report.BucketTime(**row) for row in sums.select(field.name for field in fields(report.BucketTime)).to_dicts()
+    )
 
 
-def _groups(rated: pl.DataFrame) -> tuple[GroupTime, ...]:
+def _groups(rated: pl.DataFrame) -> tuple[report.GroupTime, ...]:
     """Return the article's table for one device, next to the article's own figures."""
     listed_groups = article_figures().groups
     own = ("article_flop_ratio", "article_time_ratio")
     sums = operators.group_work(rated).rename({"count": "kernel_count"})
     return tuple(
-        GroupTime(
+        report.GroupTime(
             **row,
             article_flop_ratio=listed_groups[row["group"]].flop_ratio if row["group"] in listed_groups else None,
             article_time_ratio=listed_groups[row["group"]].time_ratio if row["group"] in listed_groups else None,
         )
-        for row in sums.select(field.name for field in fields(GroupTime) if field.name not in own).to_dicts()
+        for row in sums.select(field.name for field in fields(report.GroupTime) if field.name not in own).to_dicts()
     )
 
 
 def _communication(
     collectives: pl.DataFrame, communication: pl.DataFrame, busy_parts: pl.DataFrame
-) -> Communication | None:
+) -> report.Communication | None:
     """Sum the communication of one device, with the exposed time of the partition; None without any."""
     if collectives.is_empty():
         return None
@@ -198,7 +176,7 @@ def _communication(
     known_ns = _total_ns(known)
     best = communication.drop_nulls("best_bus_byte_per_s").sort("best_bus_byte_per_s").tail(1)
     moved = float(known.select((pl.col("bus_byte_per_s") * pl.col("duration_ns")).sum()).item())
-    return Communication(
+    return report.Communication(
         kernel_count=collectives.height,
         time_ns=time_ns,
         exposed_ns=exposed_ns,
@@ -216,7 +194,7 @@ def _total_ns(frame: pl.DataFrame) -> int:
     return int(frame.get_column("duration_ns").sum())
 
 
-def attained(code: int, activities: pl.DataFrame, matched: MatchedDevices) -> Attained | None:
+def attained(code: int, activities: pl.DataFrame, matched: MatchedDevices) -> report.Attained | None:
     """Return the device's measured rates and its kernels' shares of these roofs; None without a calibration."""
     calibration = matched.calibrations.get(code)
     if calibration is None:
@@ -235,7 +213,7 @@ def attained(code: int, activities: pl.DataFrame, matched: MatchedDevices) -> At
         .drop_nulls()
         .sort("bucket")
     )
-    return Attained(
+    return report.Attained(
         memory_gbps=calibration.memory_gbps,
         peak_tflops=calibration.peak_tflops,
         launch_overhead_ns=calibration.launch_overhead_ns,
@@ -245,24 +223,24 @@ def attained(code: int, activities: pl.DataFrame, matched: MatchedDevices) -> At
     )
 
 
-def with_attained(report: DeviceReport, measured: Attained | None) -> DeviceReport:
-    """Return the report with the attained shares, except those of suppressed buckets."""
+def with_attained(device: report.DeviceReport, measured: report.Attained | None) -> report.DeviceReport:
+    """Return the device's report with the attained shares, except those of suppressed buckets."""
     if measured is None:
-        return report
-    reported = {bucket.bucket for bucket in report.buckets}
+        return device
+    reported = {bucket.bucket for bucket in device.buckets}
     shares = {bucket: ratio for bucket, ratio in measured.roof_ratio.items() if bucket in reported}
-    return replace(report, attained=replace(measured, roof_ratio=shares))
+    return replace(device, attained=replace(measured, roof_ratio=shares))
 
 
 def _measured_roofs(
     activities: pl.DataFrame, datasheet: Device | None, measured: Device | None
-) -> tuple[MeasuredRoof, ...]:
+) -> tuple[report.MeasuredRoof, ...]:
     """Return the measured roofs of kernels with known work: the memory's, then those with most kernel time."""
     if measured is None:
         return ()
     met = kernel_bounds.time_by_type(activities.filter(pl.col("kind") == "kernel"))
 
-    def roof(dtype: str | None, matrix: bool | None) -> MeasuredRoof | None:
+    def roof(dtype: str | None, matrix: bool | None) -> report.MeasuredRoof | None:
         measured_peak, listed_peak = (
             None if device is None else device.bandwidth if dtype is None else device.peak_flops(dtype, bool(matrix))
             for device in (measured, datasheet)
@@ -271,7 +249,7 @@ def _measured_roofs(
         return (
             None
             if measured_peak is None or measured_peak == listed_peak
-            else MeasuredRoof(dtype, matrix, measured_peak, listed_peak)
+            else report.MeasuredRoof(dtype, matrix, measured_peak, listed_peak)
         )
 
     pairs = [(None, None), *met.select("dtype", "matrix").iter_rows()]
@@ -290,15 +268,15 @@ def accelerator(trace: Trace, host: Host, device_models: Mapping[int, Device | N
 
 def trace_info(
     trace: Trace,
-    recorded: Recorded,
+    recorded: report.Recorded,
     reported_devices: pl.DataFrame,
     device_models: Mapping[int, Device | None],
     accelerator: Accelerator | None,
-) -> TraceInfo:
+) -> report.TraceInfo:
     """Return facts about the file, its devices and what was recorded."""
     # Devices of merged ranks are named after their process: "[TP00] 0", "80/0".
     worked = set(trace.devices.get_column("label").str.extract("([^ /]*)$"))
-    return TraceInfo(
+    return report.TraceInfo(
         path=trace.path,
         event_count=trace.event_count,
         duration_ns=trace.duration_ns,
@@ -307,7 +285,7 @@ def trace_info(
         rank=trace.header.rank,
         world_size=trace.header.world_size,
         devices=tuple(
-            DeviceInfo(
+            report.DeviceInfo(
                 device_id(label),
                 name,
                 model.name if (model := device_models.get(code)) and not model.assumed else None,
@@ -333,10 +311,10 @@ def input_texts(trace: Trace) -> tuple[pl.Series, pl.Series, pl.Series]:
     return shapes, stacks, hierarchies
 
 
-def recorded(trace: Trace, host: Host, input_texts: tuple[pl.Series, pl.Series, pl.Series]) -> Recorded:
+def recorded(trace: Trace, host: Host, input_texts: tuple[pl.Series, pl.Series, pl.Series]) -> report.Recorded:
     """Determine from the events what was recorded, whatever the header states."""
     python, (shapes, stacks, hierarchies) = host.names.filter(pl.col("kind") == "python"), input_texts
-    return Recorded(
+    return report.Recorded(
         shapes=shapes.str.contains(r"\d").any(),
         stack=python.height > 0 or stacks.str.len_chars().gt(0).any(),
         memory=trace.memory_events.height > 0,
@@ -349,8 +327,8 @@ TOP_CODE = 20
 
 
 def step_reports(
-    steps: pl.DataFrame, step_work: pl.DataFrame, devices: pl.DataFrame, checks: tuple[Check, ...]
-) -> tuple[StepReport, ...]:
+    steps: pl.DataFrame, step_work: pl.DataFrame, devices: pl.DataFrame, checks: tuple[report.Check, ...]
+) -> tuple[report.StepReport, ...]:
     """Return each step with its verdict and its work, without the figures that failed checks suppress."""
     ids = device_ids(devices)
     figures = step_work.select("device", pl.col("step").alias("index"), "flop", "mfu_ratio", "mfu_most_ratio")
@@ -360,25 +338,25 @@ def step_reports(
         .with_columns(
             intervals.LENGTH_NS.alias("duration_ns"), (intervals.LENGTH_NS - pl.col("busy_ns")).alias("idle_ns")
         )
-        .select(field.name for field in fields(StepReport))
+        .select(field.name for field in fields(report.StepReport))
     )
-    reports = tuple(StepReport(**{**row, "device": ids[row["device"]]}) for row in rows.to_dicts())
+    reports = tuple(report.StepReport(**{**row, "device": ids[row["device"]]}) for row in rows.to_dicts())
     return suppress_step_metrics(reports, checks)
 
 
-def blame_rows(window_attribution: blame.Attribution | None, verdict: Verdict) -> tuple[Blame, ...]:
+def blame_rows(window_attribution: blame.Attribution | None, verdict: report.Verdict) -> tuple[report.Blame, ...]:
     """Return the code that causes most idle time in the verdict's window."""
     if window_attribution is None or verdict.window is None:
         return ()
     rows = blame.blamed_code(window_attribution).head(TOP_CODE).to_dicts()
-    return tuple(Blame(**row, call_line=call_line(row["python_function"], row["operator"])) for row in rows)
+    return tuple(report.Blame(**row, call_line=call_line(row["python_function"], row["operator"])) for row in rows)
 
 
-def host_cost_rows(host_costs: pl.DataFrame) -> tuple[HostCost, ...]:
+def host_cost_rows(host_costs: pl.DataFrame) -> tuple[report.HostCost, ...]:
     """Return the rows of table `host_costs` with the highest cost."""
-    columns = [field.name for field in fields(HostCost) if field.name in host_costs.columns]
+    columns = [field.name for field in fields(report.HostCost) if field.name in host_costs.columns]
     rows = host_costs.drop_nulls("name").select(columns).head(TOP_CODE).to_dicts()
-    return tuple(HostCost(**row, call_line=call_line(row["python_function"], row["operator"])) for row in rows)
+    return tuple(report.HostCost(**row, call_line=call_line(row["python_function"], row["operator"])) for row in rows)
 
 
 VALUES = (

@@ -38,29 +38,27 @@ def bound(text: str) -> tuple[str | None, float]:
     return match["line"], value / 100 if match["percent"] else value
 
 
-_SLOWER = click.option(
-    "--fail-if-slower",
-    type=bound,
-    multiple=True,
-    metavar="[LINE=]R",
-    help="Exit with 1 if the step, or LINE (a kind, cause, bucket, operator or module), grows by over R (5% or 0.05) of BEFORE's step. Repeatable.",
-)
-_IDLE = click.option(
-    "--fail-if-more-idle",
-    type=bound,
-    metavar="R",
-    help="Exit with 1 if idle time per step grows by over R of BEFORE's step.",
-)
-
-
 def _gates(function: Function) -> Function:
     """Add the options of gates, and pass them as ``gates``."""
 
+    @click.option(
+        "--fail-if-slower",
+        type=bound,
+        multiple=True,
+        metavar="[LINE=]R",
+        help="Exit with 1 if the step, or LINE (a kind, cause, bucket, operator or module), grows by over R (5% or 0.05) of BEFORE's step. Repeatable.",
+    )
+    @click.option(
+        "--fail-if-more-idle",
+        type=bound,
+        metavar="R",
+        help="Exit with 1 if idle time per step grows by over R of BEFORE's step.",
+    )
     @wraps(function)
     def call(*args: Any, fail_if_slower: Any, fail_if_more_idle: Any, **values: Any) -> Any:
         return function(*args, gates=_gates_of(fail_if_slower, fail_if_more_idle), **values)
 
-    return _SLOWER(_IDLE(call))
+    return call
 
 
 _results = result_options(
