@@ -566,7 +566,7 @@ def _device_row(i: int, e: Row, codes: dict[str, int]) -> Row:
     numbers = _sized({column: integer(first(e["args"], keys)) for column, keys in DEVICE_NUMBERS.items()})
     numbers["correlation"] = _nonzero(numbers["correlation"])
     share = e["args"].get("est. achieved occupancy %")
-    occupancy = float(share) if isinstance(share, str) and _NUMBER.fullmatch(share) else None
+    occupancy = (float(share) or None) if isinstance(share, str) and _NUMBER.fullmatch(share) else None
     grid, block = e["args"].get("grid"), e["args"].get("block")
     return {
         "activity_id": i, "kind": e["kind"], **_basics(e), "name": _activity_name(e), "annotation": _node_name(e["args"]),

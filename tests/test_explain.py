@@ -20,11 +20,12 @@ from trace_analyzer.cli.whatif import whatif
 from trace_analyzer.errors import UsageError
 from trace_analyzer.explain import Explanation, agent, items, label_of, lookups
 from trace_analyzer.pipeline import analyze
+from trace_analyzer.render import row_phrases
 from trace_analyzer.render.documents import document_of, text
 from trace_analyzer.report import Report
 from trace_analyzer.thresholds import HIGH_CONFIDENCE, MEDIUM_CONFIDENCE
 from trace_analyzer.units import cell_width
-from trace_analyzer.vocabulary import PART_OPTION
+from trace_analyzer.vocabulary import PART_OPTION, PARTS
 
 SAMPLE = SAMPLES / "synthetic_overhead_launch.json.gz"
 ID = re.compile(r"^((?:advice|gap|kernel|step|check):\S+)  ", re.MULTILINE)
@@ -79,6 +80,19 @@ def test_a_gap_tells_what_ended_it_and_what_the_host_did(report: Report) -> None
     assert ended.facts["start_ns"] == gap["start_ns"] + gap["duration_ns"]
 
 
+def test_a_gap_leads_to_advice_on_its_own_cause() -> None:
+    report = sample_report("synthetic_overhead_data-loading.json.gz")
+    known = {item.id: item for item in report.advice}
+    led = {}
+    for gap in report.tables["gaps"].to_dicts():
+        *_, asked = report.explain(f"gap:{gap['gap_id']}").next.split()
+        led[gap["cause"]] = asked
+        if best := known.get(asked.removeprefix("advice:")):
+            assert best.id in PARTS[gap["cause"]].fixes or gap["start_ns"] <= (best.start_ns or 0) < gap["end_ns"]
+    assert led["data-loading"] == "advice:data-loading"
+    assert led["device-gap"] == "verdict"
+
+
 def test_a_kernel_is_the_sum_of_its_runs_and_a_step_of_its_parts(report: Report) -> None:
     name = items.kernel_names(report)[0]
     answer = report.explain(f"kernel:{items.kernel_hash(name)}")
@@ -131,8 +145,8 @@ def test_things_of_another_device_have_it_behind_their_id() -> None:
         ("gap:999999", "there are gap:0 to gap:278; the longest is gap:"),
         ("advice:cuda-graph", "near it: advice:cuda-graphs"),
         ("step:77", "near it: step:"), ("check:link", "near it: check:link_coverage"),
-        ("kernel:00000000", "near it: kernel:"),
-        ("kernel:", "near it: kernel:"), ("kernel:" + "x" * 4000, "near it: kernel:"),
+        ("kernel:00000000", "the longest are: kernel:"),
+        ("kernel:", "the longest are: kernel:"), ("kernel:" + "x" * 4000, "the longest are: kernel:"),
         ("kernal:1", "did you mean kernel?"),
         ("Gap:1", "did you mean gap?"), ("phase:forward", "as ids begin with verdict, advice"),
         ("verdit", "near it: verdict"),
@@ -144,6 +158,14 @@ def test_an_unknown_id_names_those_near_it_in_a_line(report: Report, asked: str,
         report.explain(asked)
     assert near in str(raised.value)
     assert len(str(raised.value)) < 400
+
+
+def test_without_kernels_nothing_is_near_and_nothing_is_checked() -> None:
+    report = sample_report("cpu_mlp.json.gz")
+    with pytest.raises(UsageError, match="no 'kernel:gemm' in this trace: there are no kernels"):
+        report.explain("kernel:gemm")
+    assert report.explain("check:missing_activities").title == "missing activities: nothing to check"
+    assert agent.agent_text(report).splitlines()[-1].endswith("ids: verdict, advice:ID, check:ID")
 
 
 def test_a_kernel_is_explained_by_a_part_of_its_name() -> None:
@@ -199,6 +221,41 @@ def test_no_name_makes_the_whole_longer_or_breaks_a_line(report: Report) -> None
     assert text.rstrip("\n").splitlines()[-1].startswith("more: analyze explain ")
 
 
+@pytest.mark.parametrize(
+    ("path", "word"), [("my traces/a'b.json", "'my traces/a'\"'\"'b.json'"), ("d" * 4000, "TRACE"), ("a\nb", "TRACE")]
+)
+def test_the_next_command_names_the_trace_as_a_shell_takes_it(path: str, word: str) -> None:
+    report = gpu_report()
+    told = agent.agent_text(replace(report, trace=replace(report.trace, path=path)))
+    assert f"more: analyze explain {word} ID; ids: " in told
+
+
+def test_gaps_outside_of_the_window_or_of_a_busy_one_are_left_out() -> None:
+    report = gpu_report()
+    window = replace(report.verdict.window, intervals=((1_000_000, 1_200_000),))
+    late = replace(report, verdict=replace(report.verdict, window=window))
+    assert items.longest_gaps(late, 99).get_column("start_ns").min() > 800_000
+    assert "\ngap:" in agent.agent_text(late)
+    busy = replace(late, verdict=replace(late.verdict, parts_ns={"compute": 990, "dispatch": 10}))
+    assert "\ngap:" not in agent.agent_text(busy)
+
+
+def test_recording_that_lengthens_the_window_is_told() -> None:
+    report = sample_report("gpu_cases/distort_eager700.json.gz")
+    assert (told := row_phrases.step_without_recording(report.verdict))
+    assert told in report.explain("verdict").text
+    assert told in agent.agent_text(report)
+
+
+def test_launches_are_of_a_steady_step_and_an_advice_says_which_it_leaves() -> None:
+    """The first step of one compiles, with more launches; a graph of the other leaves 7 of the optimizer outside."""
+    verdict = sample_report("gpu_cases/first_steps_compile.json.gz").explain("verdict")
+    assert verdict.facts["launches_per_step"] == 51
+    report = sample_report("gpu_cases/mlp_adam_eager.json.gz")
+    assert report.explain("verdict").facts["launches_per_step"] == 50
+    assert "(43 launches per step, without those of optimizers)" in report.explain("cuda-graphs").text[0]
+
+
 def test_a_name_from_a_trace_does_not_act_on_a_terminal() -> None:
     report = report_saying("\x1b[2J\nx")
     for asked in ("verdict", "check:lost_events"):
@@ -219,8 +276,8 @@ def test_without_a_device_operators_are_reported() -> None:
 
 
 def test_facts_have_names_for_people() -> None:
-    names = ("duration_ns", "busy_ratio", "achieved_flop_per_s", "flop")
-    assert [label_of(name) for name in names] == ["duration", "busy ratio", "achieved FLOP/s", "FLOP"]
+    names = ("duration_ns", "busy_ratio", "achieved_flop_per_s", "flop", "occupancy_percent")
+    assert [label_of(name) for name in names] == ["duration", "busy ratio", "achieved FLOP/s", "FLOP", "occupancy"]
     answer = Explanation("gap:1", "A gap", ("It idled.",), {"duration_ns": 5_000}, next="analyze t.json")
     assert (
         str(answer) == "gap:1 A gap\n\nExplanation\n  It idled.\n\nFigures\n  duration  5 us\n\nNext\n  analyze t.json"

@@ -121,9 +121,10 @@ def test_events_without_time_are_left_out(ts: object) -> None:
         ('"ts":12,"dur":NaN', {"no-duration": 1}),
         ('"ts":12,"dur":Infinity', {"no-duration": 1}),
         ('"ts":12,"dur":1,"args":{"est. achieved occupancy %":NaN,"blocks per SM":Infinity}', {}),
+        ('"ts":12,"dur":1,"args":{"est. achieved occupancy %":0}', {}),
     ],
 )
-def test_numbers_that_json_does_not_have(text: str, expected: dict[str, int]) -> None:
+def test_numbers_that_json_or_a_kernel_does_not_have(text: str, expected: dict[str, int]) -> None:
     odd = b',{"ph":"X","cat":"kernel","name":"odd","pid":0,"tid":7,' + text.encode() + b"}]}"
     trace = load(trace_bytes([KERNEL])[:-2] + odd)
     assert notes(trace) == expected

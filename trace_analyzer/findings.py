@@ -111,12 +111,13 @@ def device_findings(
             where_equal(frame, "device", code) for frame in (activities, launches, device_steps, communication)
         )
         reasons = {item.metric: item.reason for item in suppressed_metrics(checks, report.index)}
-        model, has_steps = device_models.get(code), steps.get_column("steady").any()
+        model, steady = device_models.get(code), steps.filter("steady")
+        in_steps = filter_inside(own, "start_ns", steady, ["device"]).get_column("launch_id").drop_nulls().n_unique()
         kernels, profiler = own.filter(pl.col("kind") == "kernel"), trace.header.profiler
         return DeviceFindings(
             report=report,
             step_count=steps.height,
-            launches_per_step=launched.height / steps.height if has_steps else None,
+            launches_per_step=in_steps / steady.height if steady.height else None,
             peaks_known=model is not None and not model.assumed,
             matmul_ratio=time_ratio(own, pl.col("group") == "matmul") or 0.0,
             # Shapes can overrule the prior for these kernels only.
@@ -125,7 +126,7 @@ def device_findings(
             assumed_peaks=_assumed_peaks(own, model),
             waits_recorded=causes.first_event_wait_ns(host, trace.sync_events) is not None,
             launch_latency_ns=launch_latency_ns,
-            steps_from=host_steps.source if has_steps else None,
+            steps_from=host_steps.source if steady.height else None,
             idle_peak=_idle_peak(own, model),
             breaks_off=breaks_off(trace.notes),
             damaged=is_damaged(trace.notes),

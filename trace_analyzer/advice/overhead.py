@@ -93,6 +93,7 @@ def cuda_graphs(context: AdviceContext) -> Opportunity | None:
         return None
     launches = others.get_column("launch_id").drop_nulls().n_unique()
     per_step = counted(launches / context.steps, "launch", "launches") + (" per step" if context.steps > 1 else "")
+    per_step += ", without those of optimizers" if updates.height else ""
     between = context.idle.filter(pl.col("cause") == "device-gap")
     beside = (
         f", and between queued kernels for {a_step(total(between, LENGTH_NS), context.steps)}" if between.height else ""

@@ -57,7 +57,7 @@ def label_of(name: str) -> str:
     """Return the label of a fact, escaped for terminals and without a unit that its value shows."""
     if name in ("flop", "mfu_ratio"):
         return name.partition("_")[0].upper()
-    shown = name.removesuffix("_ns").removesuffix("_bytes")
+    shown = name.removesuffix("_ns").removesuffix("_bytes").removesuffix("_percent")
     return units.visible(shown.replace("_flop_per_s", " FLOP/s").replace("_byte_per_s", " B/s").replace("_", " "))
 
 

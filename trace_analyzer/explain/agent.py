@@ -1,6 +1,7 @@
 """Write the report in at most 2,000 bytes, for language models, scripts and chats."""
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Mapping
 
 from trace_analyzer import allocator, units
 from trace_analyzer.documents import memory as memory_document
@@ -23,16 +24,35 @@ def agent_text(report: Report, more: str = "") -> str:
     The least important lines are left out where there is no room. ``more`` says how an id is explained, by default with
     the command.
     """
-    more = more or f"analyze explain {_short(report.trace.path, 120)} ID"
-    forms = [*_ID_FORMS, *(["memory:N"] if report.tables["memory"].height else [])]
+    more = more or f"analyze explain {_argument(report.trace.path)} ID"
+    forms = [form for form, is_there in _id_forms(report).items() if is_there]
     return _fitting(_lines(report), f"more: {more}; ids: {', '.join(forms)}")
+
+
+def _id_forms(report: Report) -> Mapping[str, bool]:
+    """Return each form of ids, and whether the report has such items."""
+    tables = report.tables
+    return {
+        "verdict": True,
+        "advice:ID": bool(report.advice),
+        "gap:N": not tables["gaps"].is_empty(),
+        "kernel:HASH[/RUN]": not tables["kernels"].is_empty(),
+        "step:N": bool(report.steps),
+        "check:ID": bool(report.trust),
+        "memory:N": not tables["memory"].is_empty(),
+    }
+
+
+def _argument(path: str) -> str:
+    """Return a path as a word of a command; TRACE for one that takes too much room, or that a terminal cannot show."""
+    return shlex.quote(path) if len(path) <= _LONGEST and _short(path) == path else "TRACE"
 
 
 def memory_text(memory: allocator.Memory) -> str:
     """Return where memory goes, an item per line; a snapshot's lines have ids, as those of a trace are of its report."""
-    more = f"more: analyze explain {_short(memory.path, 120)} memory:N; ids: memory:N"
+    more = f"more: analyze explain {_argument(memory.path)} memory:N; ids: memory:N"
     if memory.source != "snapshot" or not memory.devices:
-        more = f"more: analyze {_short(memory.path, 120)} --format agent"
+        more = f"more: analyze {_argument(memory.path)} --format agent"
     return _fitting(_memory_lines(memory), more)
 
 
@@ -67,9 +87,6 @@ def _fitting(lines: Iterator[str], end: str) -> str:
     return "\n".join([*kept, end]) + "\n"
 
 
-_ID_FORMS = ("verdict", "advice:ID", "gap:N", "kernel:HASH[/RUN]", "step:N", "check:ID")
-
-
 def _bytes(line: str) -> int:
     return len(line.encode("utf-8", "backslashreplace")) + 1
 
@@ -84,8 +101,8 @@ def _lines(report: Report) -> Iterator[str]:
     verdict = report.verdict
     sure = f" ({verdict.confidence} confidence)" if verdict.regime else ""
     yield f"verdict  {phrasing.verdict_label(verdict)}{sure}. {phrasing.headline(verdict)}"
-    if saved := row_phrases.levers_sentence(verdict):
-        yield f"  {saved}"
+    for sentence in filter(None, (row_phrases.step_without_recording(verdict), row_phrases.levers_sentence(verdict))):
+        yield f"  {sentence}"
     if rule := row_phrases.rule_applied(verdict):
         yield f"  rule: {rule}"
     if verdict.regime and verdict.confidence_why:

@@ -14,10 +14,11 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer.errors import UsageError, did_you_mean
-from trace_analyzer.frames.intervals import LENGTH_NS
+from trace_analyzer.frames.intervals import LENGTH_NS, clip, spans_on
 from trace_analyzer.render.names import kernel_label
 from trace_analyzer.report import Check, Report, StepReport
-from trace_analyzer.report.summaries import device_code
+from trace_analyzer.report.summaries import device_code, part_totals
+from trace_analyzer.thresholds import WORTH_RATIO
 
 KINDS = ("verdict", "advice", "check", "step", "gap", "kernel", "memory")
 """Kinds of items with an id, in reading order."""
@@ -64,10 +65,15 @@ def kernels_named(report: Report, text: str) -> list[str]:
 
 
 def longest_gaps(report: Report, most: int) -> pl.DataFrame:
-    """Return the longest rows of table `gaps` of the verdict's device, longest first."""
-    gaps = report.tables["gaps"]
+    """Return the longest rows of table `gaps` of the verdict's device in its window, longest first; none of a busy window."""
+    gaps, window = report.tables["gaps"], report.verdict.window
     device = device_code(report, report.verdict.device)
     own = gaps if device is None else gaps.filter(pl.col("device") == device)
+    if device is not None and window is not None:
+        totals = part_totals(report.verdict.parts_ns)
+        if sum(totals.idle.values()) < WORTH_RATIO * totals.total_ns:
+            return own.clear()
+        own = own.join(clip(own, spans_on(device, window.intervals), ["device"]), on="gap_id", how="semi")
     return own.sort("duration_ns", "gap_id", descending=[True, False]).head(most)
 
 
@@ -138,6 +144,10 @@ def _unknown_kernel(report: Report, asked: str) -> UsageError:
     """Return the error for an id of no kernel or of several, with the kernels that it may mean, the longest first."""
     named = kernels_named(report, asked.removeprefix("kernel:").partition("/")[0])
     known = named or kernel_names(report)
+    if not known:
+        return UsageError(f"no {asked!r} in this trace: there are no kernels")
     listed = ", ".join(f"kernel:{kernel_hash(name)} ({kernel_label(name, _LABEL).strip()})" for name in known[:_NEAR])
-    why = f"{len(named)} kernels have this in their name" if len(named) > 1 else "near it"
+    why = (
+        f"{len(named)} kernels have this in their name" if len(named) > 1 else "near it" if named else "the longest are"
+    )
     return UsageError(f"no {asked!r} in this trace; {why}: {listed}{', ...' if len(known) > _NEAR else ''}")

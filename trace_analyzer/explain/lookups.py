@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import polars as pl
 
@@ -58,6 +59,7 @@ def _verdict(report: Report) -> Explanation:
     sure = f"{how_sure} {why}.".replace(" .", ".") if verdict.regime else ""
     text = [
         phrasing.headline(verdict),
+        row_phrases.step_without_recording(verdict),
         row_phrases.levers_sentence(verdict),
         row_phrases.rule_applied(verdict),
         sure,
@@ -172,15 +174,16 @@ def _gap(report: Report, asked: str) -> Explanation | None:
             for row in items.host_intervals(report, gap["gap_id"]).head(_MOST_ROWS).to_dicts()
         ),
         see=(_kernel_id(report, gap["activity_id"]),) if after else (),
-        next=_next_of_cause(report, gap["cause"]),
+        next=_next_of_gap(report, gap),
     )
 
 
-def _next_of_cause(report: Report, cause: str) -> str:
-    """Return the command that explains the best advice for the cause, else the verdict."""
-    held_by_host = cause in PARTS and PARTS[cause].cure is not None
-    best = next(iter(report.advice), None) if held_by_host else None
-    return _command(report, "explain", f"advice:{best.id}" if best else "verdict")
+def _next_of_gap(report: Report, gap: Mapping[str, Any]) -> str:
+    """Return the command that explains the first advice that shortens the gap's cause or shows this gap, else the verdict."""
+    fixes = PARTS[gap["cause"]].fixes if gap["cause"] in PARTS else ()
+    starts = range(gap["start_ns"], gap["end_ns"])
+    best = next((item.id for item in report.advice if item.id in fixes or item.start_ns in starts), None)
+    return _command(report, "explain", f"advice:{best}" if best else "verdict")
 
 
 def _kernel(report: Report, asked: str) -> Explanation | None:
@@ -303,7 +306,7 @@ def _check(report: Report, asked: str) -> Explanation | None:
         return None
     return Explanation(
         id=asked,
-        title=f"{phrasing.check_phrase(check)}: {_STATUSES[check.status]}",
+        title=f"{phrasing.check_phrase(check)}: {'nothing to check' if check.value is None else _STATUSES[check.status]}",
         text=(f"It is the {check.meaning}." if check.unit == "ratio" else f"{units.capitalized(check.meaning)}.",),
         facts={
             "status": check.status,

@@ -434,7 +434,7 @@ def _device_part(device: pl.DataFrame) -> pl.DataFrame:
         _products(device.get_column("grid")).alias("blocks"),
         _products(device.get_column("block")).alias("threads_per_block"),
         pl.col("grid", "block").cast(pl.Categorical),
-        pl.col("occupancy_percent").cast(pl.Float64, strict=False).fill_nan(None),
+        pl.col("occupancy_percent").cast(pl.Float64, strict=False).fill_nan(None).replace(0, None),
         "annotation",
     )  # fmt: skip
 

@@ -94,7 +94,7 @@ DEVICE_EVENTS = Table(
         block str Block, as JSON text.
         registers_per_thread i64 Registers that a thread uses.
         shared_memory_bytes i64 Shared memory that a block uses.
-        occupancy_percent f64 Kineto's estimate of achieved occupancy.
+        occupancy_percent f64 Kineto's estimate of achieved occupancy; null where it is 0, as for large shared memory: kernels occupy something.
         graph_id i64 Graph that replayed it.
         graph_node_id i64 Node in that graph.
         annotation str What the program called that node (`torch.cuda.graph_annotations`), such as its module.
