@@ -62,10 +62,12 @@ def test_a_change_is_kept_and_the_next_turn_goes_on_from_it(tmp_path: Path) -> N
 @pytest.mark.slow
 def test_one_recording_a_side_decides_nothing(tmp_path: Path) -> None:
     loop = str(tmp_path / "loop")
-    run("start", loop, recorded(tmp_path / "a", SLOW, 1))
+    started = run("start", loop, recorded(tmp_path / "a", SLOW, 1)).stdout
+    assert "1 recording before the change; a decision needs 3 of each side" in " ".join(started.split())
     run("apply", loop, "--note", "workers")
     checked = run("check", loop, recorded(tmp_path / "b", FAST, 1)).stdout
     assert "a decision needs 3 recordings" in " ".join(checked.split())
+    assert "Next:" not in checked, "more recordings after the change decide nothing either"
     assert run("check", loop, recorded(tmp_path / "c", FAST)).exit_code == 0, "an open turn can be checked again"
 
 

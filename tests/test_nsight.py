@@ -199,6 +199,9 @@ def test_public_recordings_of_two_gpus(name: str, regime: str, window_ms: float,
     assert (end - start) / 1e6 == pytest.approx(window_ms, abs=0.1)
     communication = report.devices[0].communication
     assert (communication.exposed_ns if communication else 0) / 1e6 == pytest.approx(exposed_ms, abs=0.05)
+    for item in report.advice:
+        if item.id == "synchronization":  # each of both processes waits for 160 ms
+            assert item.where.startswith("cudaStreamSynchronize in aten::copy_ (163 ms)")
 
 
 @needs_public

@@ -1,5 +1,6 @@
 """Test ranks recorded during the test: four processes under torchrun that meet by gloo, one of which is late."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -120,4 +121,6 @@ def test_who_waited_for_whom_in_a_public_job() -> None:
     first = report.ranks[1]
     assert (first.rank, round((first.wait_ns or 0) / 1e4), round((first.transfer_ns or 0) / 1e4)) == (1, 1112, 22)
     assert max(report.ranks, key=lambda rank: rank.led_ratio or 0).rank == 7
+    assert "one window cannot tell a late rank from jitter" in report.job.sentence
     assert "of it for rank 7" in report.job.sentence
+    assert re.search(r"\bStep\b|of 1 step|a step ", report.summary()) is None, "nothing repeats"

@@ -61,6 +61,15 @@ def test_overhead_is_proven_and_the_flip_is_where_the_model_has_it() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not PAIRS.exists(), reason="the public pairs (beside $TRACE_CORPUS) are absent")
+def test_a_device_that_flattens_takes_over_later_than_its_line_says() -> None:
+    """An item takes 0.18 ms up to batch 64, then 0.16: the line crosses at 147, and steps are flat up to 150."""
+    result = scaling(*(PAIRS / f"a100_forward_batch{batch}.json.gz" for batch in (16, 64, 128)))
+    assert not result.is_upper_bound
+    assert result.headline.endswith("the device takes over at batch 147 or so.")
+
+
+@pytest.mark.slow
 def test_one_time_work_is_no_part_of_a_step() -> None:
     def allocates(thread: Thread, _: Stream) -> None:
         thread.malloc(500_000)

@@ -268,12 +268,17 @@ def _waits(context: AdviceContext) -> pl.DataFrame:
 
 
 def _blocking(context: AdviceContext) -> pl.DataFrame:
-    """Return the calls that wait for the device: those that synchronize, and copies that return after their copy."""
+    """Return the calls that wait for the device: those that synchronize, and copies that return after their copy.
+
+    They are of processes that launch its work: another process in the file is another rank.
+    """
     copies = context.within.activities.filter(pl.col("kind") == "memcpy")
     copied = copies.group_by(pl.col("launch_id").alias("event_id")).agg(END_NS.max().alias("copied_ns"))
     calls = context.host.calls.join(copied, on="event_id", how="left", maintain_order="left")
     blocks = (pl.col("work") == BLOCKING).fill_null(False) | (pl.col("copied_ns") < pl.col("end_ns"))
-    return calls.filter(blocks).with_columns(pl.lit(0).alias("track"))
+    launching = pl.col("thread_id").is_in(context.launch_threads.implode())
+    own = pl.col("process_id").is_in(calls.filter(launching).get_column("process_id").unique().implode())
+    return calls.filter(blocks, own).with_columns(pl.lit(0).alias("track"))
 
 
 def _busy(context: AdviceContext) -> pl.DataFrame:

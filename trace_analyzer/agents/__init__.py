@@ -246,8 +246,13 @@ class Tools:
         following = {
             "start": {"step": "apply", "note": "what was changed"},
             "apply": {"step": "check", "trace": "the trace recorded after the change"},
-            "check": {"step": "start"} if result.turns[-1].decision != "open" else {"step": "check", "trace": "a pattern of more recordings after the change"},
-        }[step]  # fmt: skip
+            "check": {"step": "check", "trace": "a pattern of more recordings after the change"},
+        }[step]
+        turn = result.turns[-1]
+        if step == "check" and turn.has_few_before:
+            following = {"step": "start", "trace": "a pattern of more recordings before the change"}
+        elif turn.decision != "open":
+            following = {"step": "start"}
         return answer(result.summary(), "loop", {"folder": folder, **following})
 
     def inside(self, name: str) -> Path:

@@ -44,6 +44,11 @@ class Turn:
     interval_ns: Annotated[Pair | None, "95 % interval of the difference, ns; null where not known."] = None
     prediction_held: Annotated[bool | None, "Whether the saving is as predicted; null where that is not known."] = None
 
+    @property
+    def has_few_before(self) -> bool:
+        """Return whether it is open, and no number of recordings after the change can decide it."""
+        return self.decision == "open" and len(self.before) < statistics.LEAST_OBSERVATIONS
+
 
 @dataclass(frozen=True, repr=False)
 class Loop(Result):

@@ -34,6 +34,8 @@ LEAST_FACTOR = 1.2
 """Least ratio of batches in a series: padding alone changes sizes by a few percent, and exponents over so little
 work are noise."""
 _FLOOR_QUANTILE = 0.1
+_AS_STEEP = 0.98
+"""Share of the line's slope from which the last batches are as steep: chance moves it by as much."""
 _AT_FLOOR = 1.1
 """A step of up to this multiple of the host's lower bound is limited by the host."""
 
@@ -231,12 +233,13 @@ def _scaled(batches: list[int], sides: list[Profile], others: list[str]) -> Scal
     flip = (floor - line.fixed_ns) / line.per_item_ns if floor is not None and line and line.per_item_ns > 0 else None
     flip = flip if flip is not None and flip > 0 else None
     proof = _proof(points)
+    is_upper_bound = flip is not None and flip > max(batches) and not others and _steepens(points, pairs, line)
     return Scaling(
         SCHEMA_VERSION,
         tool_version(),
         "ok",
         None,
-        _headline(points, floor, flip, proof, bool(others)),
+        _headline(points, floor, flip, proof, bool(others), is_upper_bound),
         points=points,
         step=step,
         busy=busy,
@@ -244,7 +247,7 @@ def _scaled(batches: list[int], sides: list[Profile], others: list[str]) -> Scal
         host_floor_ns=floor,
         device_line=line,
         flip_batch=flip,
-        is_upper_bound=flip is not None and flip > max(batches) and not others,
+        is_upper_bound=is_upper_bound,
         overhead_is_proven=proof is not None,
         contradictions=tuple(_contradictions(points, floor, step)),
         notes=(*others, *([proof] if proof else [])),
@@ -348,6 +351,14 @@ def _device_line(points: Sequence[Point]) -> DeviceLine | None:
     return DeviceLine(y - slope * x, slope)
 
 
+def _steepens(points: Sequence[Point], pairs: Sequence[tuple[int, int]], line: DeviceLine | None) -> bool:
+    """Return whether the device's time grows at least as fast between the last batches as the line: it bends up, if at all."""
+    if line is None or not pairs:
+        return False
+    one, other = (points[place] for place in pairs[-1])
+    return (other.busy_ns - one.busy_ns) / (other.batch - one.batch) >= _AS_STEEP * line.per_item_ns
+
+
 def _host_floor(points: Sequence[Point], step: Sequence[Exponent], sides: Sequence[Profile]) -> float | None:
     """Return the 10th percentile of steps up to the largest batch to which the step is flat; None without such a batch.
 
@@ -401,7 +412,9 @@ def _contradictions(points: Sequence[Point], floor: float | None, step: Sequence
     return texts
 
 
-def _headline(points: Sequence[Point], floor: float | None, flip: float | None, proof: str | None, others: bool) -> str:
+def _headline(
+    points: Sequence[Point], floor: float | None, flip: float | None, proof: str | None, others: bool, is_bound: bool
+) -> str:
     """Write one sentence: which times grow, and where the regime changes."""
     first, last = points[0], points[-1]
     text = (
@@ -411,6 +424,6 @@ def _headline(points: Sequence[Point], floor: float | None, flip: float | None, 
     if floor is None:
         return f"{text}: it grows with the work from the first batch on."
     where = "" if flip is None else f"; the device takes over at batch {flip:.0f}"
-    if flip is not None and flip > last.batch:  # extrapolated: the device's time is convex in the batch
-        where += ", if other sizes change as they did" if others else " at the latest"
+    if flip is not None and flip > last.batch:  # extrapolated
+        where += ", if other sizes change as they did" if others else " at the latest" if is_bound else " or so"
     return f"{text}: {'overhead is proven' if proof else 'it is flat'}, the host takes {duration(floor)}{where}."

@@ -7,7 +7,7 @@ from functools import partial
 import polars as pl
 
 from trace_analyzer.catalog.kernels import line_label, line_phrase
-from trace_analyzer.compare import comparison, decomposition, judgement, scaling
+from trace_analyzer.compare import comparison, decomposition, judgement, scaling, statistics
 from trace_analyzer.compare.comparison import Bar, Comparison, Line, Side, bar_label, counts_a_step, times_a_step
 from trace_analyzer.compare.loop import Loop, Turn
 from trace_analyzer.compare.phrasing import (
@@ -384,11 +384,17 @@ def _saved(ratio: float, interval: tuple[float, float] | None = None) -> str:
 
 def _last(turn: Turn) -> list[str]:
     advice = f"Advice {turn.advice}: {turn.title}." if turn.advice else "The report has no advice that saves time."
+    needs = f"a decision needs {statistics.LEAST_OBSERVATIONS} of each side: analyze loop start LOOP FOLDER"
+    lines = [advice]
+    if turn.has_few_before:
+        lines.append(f"{counted(len(turn.before), 'recording')} before the change; {needs}.")
     if turn.after:
-        return [advice, f"Decision: {turn.decision}: {turn.why}."]
+        following = "check LOOP FOLDER, with more recordings" if turn.decision == "open" else "start LOOP"
+        lines.append(f"Decision: {turn.decision}: {turn.why}.")
+        return lines if turn.has_few_before else [*lines, f"Next: analyze loop {following}."]
     if turn.note or turn.patch:
-        return [advice, "Next: record the changed program, then analyze loop check LOOP TRACE."]
-    return [advice, "Next: change the program, then analyze loop apply LOOP --note TEXT."]
+        return [*lines, "Next: record the changed program, then analyze loop check LOOP TRACE."]
+    return [*lines, "Next: change the program, then analyze loop apply LOOP --note TEXT."]
 
 
 _OPERATORS = 12

@@ -37,7 +37,7 @@ def document(report: JobReport) -> Document:
         job.sentence,
         (
             Chapter("problems", "Problems", [Notes(lines, "warning")] if (lines := doubt_lines(report)) else []),
-            Chapter("late", "Late ranks", _late(report), "Means of the steps in which they are late."),
+            Chapter("late", "Late ranks", _late(report), f"Means of the {report.unit}s in which they are late."),
             Chapter("ranks", "Ranks", _ranks(report), times),
             Chapter(
                 "figures",
@@ -45,7 +45,7 @@ def document(report: JobReport) -> Document:
                 [Notes(lines)] if (lines := [*_figures(report), *map(capitalized, report.notes)]) else [],
             ),
             Chapter("uneven", "Uneven operators", _uneven(report)),
-            Chapter("pipeline", "Pipeline", _pipeline(report.pipeline) if report.pipeline else []),
+            Chapter("pipeline", "Pipeline", _pipeline(report.pipeline, report.unit) if report.pipeline else []),
             Chapter("groups", "Process groups", _groups(report)),
             Chapter("clocks", "Clocks", _clocks(report)),
         ),
@@ -105,12 +105,13 @@ def _late(report: JobReport) -> list[object]:
 
 def _ranks(report: JobReport) -> list[PlainTable]:
     """Return the ranks: those of a small job in order, else those with most lateness, the latest first."""
+    unit = report.unit
     ranks: list[Rank] = sorted(report.ranks, key=lambda rank: (rank.rank is None, rank.rank or 0))
     if len(ranks) > _RANKS:
         ranks = sorted(ranks, key=lambda rank: -(rank.late_ns or 0))[:_MOST]
     title = f"The latest {len(ranks)} of {len(report.ranks)}" if len(ranks) < len(report.ranks) else ""
     headings = (
-        "Rank", "Step", "Wait", "Transfer", "Exposed", "Late", "Last in", "Role", "Regime", "Saves most", "Host", "Status",
+        "Rank", unit.capitalize(), "Wait", "Transfer", "Exposed", "Late", "Last in", "Role", "Regime", "Saves most", "Host", "Status",
     )  # fmt: skip
     rows = [
         ("–" if r.rank is None else str(r.rank), duration(r.step_ns),
@@ -162,7 +163,7 @@ def _figures(report: JobReport) -> list[str]:
             f"In neither waiting nor transfer: {duration(matches.unsplit_ns)} of {duration(matches.total_ns)} on all ranks: {reasons}"
         )
     if slow := report.slowdown:
-        worst = f" (rank {slow.worst_rank} in {slow.worst_steps} of {counted(slow.steps, 'step')})"
+        worst = f" (rank {slow.worst_rank} in {slow.worst_steps} of {counted(slow.steps, unit)})"
         lines.append(
             f"Own work: the slowest rank takes {slow.estimate:.3f} times the mean; {_SLOWDOWN[slow.kind]}{worst if slow.kind == 'worker' else ''}"
         )
@@ -174,11 +175,11 @@ def _uneven(report: JobReport) -> list[PlainTable]:
         (row.operator or "–", row.category, row.role, duration(row.mean_ns), duration(row.max_ns), str(row.max_rank), percent(row.ratio))
         for row in report.imbalance
     ]  # fmt: skip
-    headings = ("Operator", "Bucket", "Role", "Mean a step", "Longest", "Rank", "Under the longest")
+    headings = ("Operator", "Bucket", "Role", f"Mean a {report.unit}", "Longest", "Rank", "Under the longest")
     return [PlainTable(headings, "lllrrrr", rows, most=_UNEVEN)] if rows else []
 
 
-def _pipeline(pipeline: Pipeline) -> list[object]:
+def _pipeline(pipeline: Pipeline, unit: str) -> list[object]:
     """Return the bubble of each stage (of some in a long pipeline), and that of an even schedule."""
     rows = [
         (str(s.stage), runs(s.ranks), s.role or "–", duration(s.step_ns), duration(s.idle_ns), duration(s.sends_ns), percent(s.bubble_ratio))
@@ -192,9 +193,9 @@ def _pipeline(pipeline: Pipeline) -> list[object]:
         if pipeline.microbatches and pipeline.ideal_ratio is not None
         else ""
     )
-    headings = ("Stage", "Ranks", "Role", "Step", "Idle", "Exposed sends", "Bubble")
+    headings = ("Stage", "Ranks", "Role", unit.capitalize(), "Idle", "Exposed sends", "Bubble")
     return [
-        Notes([f"Share of the step without work or in sends that nothing hid:{some} {shares}{ideal}"]),
+        Notes([f"Share of the {unit} without work or in sends that nothing hid:{some} {shares}{ideal}"]),
         PlainTable(headings, "rllrrrr", rows, most=0),
     ]
 

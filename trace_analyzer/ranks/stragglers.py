@@ -271,10 +271,11 @@ def sentence(
             f" waiting in collectives takes {percent(waiting_ratio)} of {WHOLE[unit]}{whom};" if waiting_ratio else ""
         )
         if step_ns is not None and floor_ns > step_ns:
-            return f"No rank stands out: so few steps cannot tell a late rank from jitter;{waits} {most}."
+            few = "one window" if unit == "window" else "so few steps"
+            return f"No rank stands out: {few} cannot tell a late rank from jitter;{waits} {most}."
         return f"No rank is late by more than jitter, {duration(floor_ns)} a {unit};{waits} {most}."
     first, more = stragglers[0], len(stragglers) - 1
-    often = f"{first.late_steps} of {counted(first.steps, 'step')}"
+    often = f"{first.late_steps} of {counted(first.steps, unit)}"
     gain = (
         f"; if {'all late ranks' if more else 'it'} came in time, each of {'its late steps' if more else 'these'} would win at least {duration(first.gain_at_least_ns)}"
         if first.gain_at_least_ns
