@@ -29,19 +29,18 @@ from trace_analyzer.report import (
     Window,
 )
 from trace_analyzer.units import percent
-from trace_analyzer.verdict import (
+from trace_analyzer.verdict import StepVerdict, step_verdict, step_verdicts, verdict, without_regime
+from trace_analyzer.verdict.decide import COUNTED_NOWHERE
+from trace_analyzer.verdict.judge import (
+    MOST_WORLDS,
     Levers,
-    StepVerdict,
+    confidence_ratio,
+    debiased,
+    doubts_of,
     groups_of,
     judge,
     shares,
-    step_verdict,
-    step_verdicts,
-    verdict,
-    without_regime,
 )
-from trace_analyzer.verdict.decide import COUNTED_NOWHERE
-from trace_analyzer.verdict.judge import MOST_WORLDS, confidence_ratio, debiased, doubts_of
 from trace_analyzer.vocabulary import HOST_CAUSES, IDLE_CAUSES, NOT_OWN, PARTS, regime_noun
 
 OVERHEAD, MEMORY, COMPUTE = "overhead-bound", "memory-bandwidth-bound", "compute-bound"

@@ -28,7 +28,7 @@ from trace_analyzer.report import Advice, Predicted, Saving, Verdict
 from trace_analyzer.report.summaries import saves_nothing
 from trace_analyzer.report.verdicts import middle_ratio
 from trace_analyzer.units import duration
-from trace_analyzer.verdict import KERNEL_REGIMES
+from trace_analyzer.verdict.judge import KERNEL_REGIMES
 from trace_analyzer.vocabulary import although
 
 

@@ -30,14 +30,7 @@ from trace_analyzer.advice.window_context import (
     AdviceContext,
 )
 from trace_analyzer.analyses.cpu import CpuRun
-from trace_analyzer.catalog.event_names import (
-    DDP,
-    LAYOUT_ASKED,
-    OF_DATALOADER,
-    ONE_WORKER,
-    OPTIMIZER_STEP,
-    PROFILER_STEP_NAME,
-)
+from trace_analyzer.catalog import event_names
 from trace_analyzer.catalog.fixes import (
     FUSED,
     OF_CPU,
@@ -140,7 +133,7 @@ def python_work(context: AdviceContext) -> Opportunity | None:
 
 
 _WORKERS = "_MultiProcessingDataLoaderIter"
-_PIPELINES = {ONE_WORKER: "chunk pipeline", r"transformers/pipelines/\w+\.py\(": "transformers pipeline"}
+_PIPELINES = {event_names.ONE_WORKER: "chunk pipeline", r"transformers/pipelines/\w+\.py\(": "transformers pipeline"}
 """Frames of Hugging Face pipelines -> case of code for them, the first that matches: a pipeline makes its own DataLoader."""
 
 
@@ -159,7 +152,7 @@ def data_loading(context: AdviceContext) -> Opportunity | None:
     opportunity = idle_of(
         context, ("data-loading",), f"the loop waits in the data loader while the GPU has nothing queued{how}"
     )
-    cases = {**_PIPELINES, OF_DATALOADER: ""}
+    cases = {**_PIPELINES, event_names.OF_DATALOADER: ""}
     case = next((case for name, case in cases.items() if names.str.contains(name).any()), "another loader")
     return opportunity and replace(
         opportunity,
@@ -230,14 +223,14 @@ def cpu_advice(run: CpuRun, names: pl.DataFrame) -> tuple[Advice, ...]:
         "layers of cells": name.is_in(_LAYERS_OF_CELLS).any(),
         "training": names.get_column("phase").is_in(GRADIENTS).any(),
         "convolutions": name.str.contains("convolution").any(),
-        "DDP": name.str.contains(DDP).any(),
+        "DDP": name.str.contains(event_names.DDP).any(),
         "workers": name.str.contains("_MultiProcessingDataLoaderIter").any(),
-        "another loader": not name.str.contains(OF_DATALOADER).any(),
+        "another loader": not name.str.contains(event_names.OF_DATALOADER).any(),
         "numbers": _leading(run, "python") in ("tensor()", "as_tensor()"),
         "attention": _leading(run, "normalization") == "aten::_softmax" and name.is_in(["aten::bmm"]).any(),
     }
     cases = [case for case, is_shown in shown.items() if is_shown]
-    classes = own.str.extract(OPTIMIZER_STEP).drop_nulls()
+    classes = own.str.extract(event_names.OPTIMIZER_STEP).drop_nulls()
     updates = own.filter(run.pieces.get_column("phase") == "optimizer")
     optimizers = (
         [] if updates.str.contains(_ALL_FUSED_OR_NONE).any() else classes.unique(maintain_order=True).to_list() or [""]
@@ -275,7 +268,7 @@ def _leading(run: CpuRun, part: str) -> str | None:
 _CELLS = r"^aten::(lstm|gru|rnn_(tanh|relu))_cell$"
 _LAYERS_OF_CELLS = ["aten::gru", "aten::rnn_relu", "aten::rnn_tanh"]
 """Recurrent layers that call operators for each time step, and that Dynamo does not compile (`torch._dynamo.config.allow_rnn`)."""
-_ALL_FUSED_OR_NONE = rf"^aten::_fused_|{LAYOUT_ASKED}"
+_ALL_FUSED_OR_NONE = rf"^aten::_fused_|{event_names.LAYOUT_ASKED}"
 """Operators of an optimizer that is fused, or that takes sparse gradients."""
 _MOST_WORKERS = 16
 """Where more would be needed, each sample has to take less work."""
@@ -342,7 +335,7 @@ def _advice(
     events = round(pieces.get_column("event_id").n_unique() / steps)
     within = f", in {counted(events, 'event')}" if events else ""
     named = pieces.group_by("name").agg(pl.col("time_ns").sum()).sort("time_ns", "name", descending=[True, False])
-    named = named.filter(~pl.col("name").str.contains(PROFILER_STEP_NAME))
+    named = named.filter(~pl.col("name").str.contains(event_names.PROFILER_STEP_NAME))
     where = [f"{name} ({duration(ns / steps)})" for name, ns in named.head(3).iter_rows()]
     start, end = pieces.select("start_ns", "end_ns").row(0) if pieces.height else (None, None)
     return (fix.last_resort, -(saved or time)), Advice(

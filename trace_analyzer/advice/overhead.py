@@ -32,15 +32,7 @@ from trace_analyzer.advice.opportunity import (
     worth_ns,
 )
 from trace_analyzer.advice.window_context import COMPILED, AdviceContext, replayed_ratio
-from trace_analyzer.catalog.event_names import (
-    BLOCKING,
-    CALLS,
-    FROM_HOST,
-    OPTIMIZER_STEP,
-    TO_HOST,
-    ZERO_GRAD,
-    copy_direction,
-)
+from trace_analyzer.catalog import event_names
 from trace_analyzer.catalog.fixes import has_fused
 from trace_analyzer.frames.intervals import END_NS, LENGTH_NS, clip, union, with_covered
 from trace_analyzer.report.summaries import judged_parts
@@ -81,7 +73,9 @@ def cuda_graphs(context: AdviceContext) -> Opportunity | None:
     """
     if _is_cold(context):
         return None
-    updates, _ = launched_within(context, context.within.activities, f"{OPTIMIZER_STEP}|{ZERO_GRAD}")
+    updates, _ = launched_within(
+        context, context.within.activities, f"{event_names.OPTIMIZER_STEP}|{event_names.ZERO_GRAD}"
+    )
     others = context.within.activities.join(updates, on="activity_id", how="anti")
     ended = context.within.gaps.join(updates, on="activity_id", how="semi")
     idle = context.launching_idle.join(ended, on="gap_id", how="anti")
@@ -275,7 +269,7 @@ def _blocking(context: AdviceContext) -> pl.DataFrame:
     copies = context.within.activities.filter(pl.col("kind") == "memcpy")
     copied = copies.group_by(pl.col("launch_id").alias("event_id")).agg(END_NS.max().alias("copied_ns"))
     calls = context.host.calls.join(copied, on="event_id", how="left", maintain_order="left")
-    blocks = (pl.col("work") == BLOCKING).fill_null(False) | (pl.col("copied_ns") < pl.col("end_ns"))
+    blocks = (pl.col("work") == event_names.BLOCKING).fill_null(False) | (pl.col("copied_ns") < pl.col("end_ns"))
     launching = pl.col("thread_id").is_in(context.launch_threads.implode())
     own = pl.col("process_id").is_in(calls.filter(launching).get_column("process_id").unique().implode())
     return calls.filter(blocks, own).with_columns(pl.lit(0).alias("track"))
@@ -302,7 +296,7 @@ def _written_most(context: AdviceContext, waits: pl.DataFrame) -> str:
     for case, (source, direction, within_module) in _BY_COPIES.items():
         if source != most:
             continue
-        copies = where_called(context.within.activities, (copy_direction() == direction).fill_null(False))
+        copies = where_called(context.within.activities, (event_names.copy_direction() == direction).fill_null(False))
         copied = operators.is_in(copies.get_column("operator_id").drop_nulls().implode()).fill_null(False)
         if within_module:
             copied &= context.around.modules(events).is_not_null()
@@ -318,10 +312,10 @@ def _written_most(context: AdviceContext, waits: pl.DataFrame) -> str:
 
 
 _BY_COPIES = {
-    "copies to the host": (ANY_COPY, TO_HOST, False),
-    "copies to the device within a module": (ANY_COPY, FROM_HOST, True),
-    "copies to the device": (ANY_COPY, FROM_HOST, False),
-    "index on the CPU": ("indexing", FROM_HOST, False),
+    "copies to the host": (ANY_COPY, event_names.TO_HOST, False),
+    "copies to the device within a module": (ANY_COPY, event_names.FROM_HOST, True),
+    "copies to the device": (ANY_COPY, event_names.FROM_HOST, False),
+    "index on the CPU": ("indexing", event_names.FROM_HOST, False),
 }
 """Case -> source of waits, direction of its copies, and whether only those within modules count: a mask brings its size to
 the host, an index on the CPU goes to the device; what forward() copies is no input, but a constant or made there."""
@@ -358,7 +352,7 @@ def _compiling(context: AdviceContext, *, loads: bool) -> pl.DataFrame:
     """Return the idle time of compilation, either in runtime calls that load code or in Python's compilation."""
     idle = context.idle.filter(pl.col("cause") == "compilation")
     kinds = context.host.events.get_column("kind")[idle.get_column("event_id")]
-    by_call = kinds.is_in([*CALLS, "overhead"]).fill_null(False)
+    by_call = kinds.is_in([*event_names.CALLS, "overhead"]).fill_null(False)
     return idle.filter(by_call if loads else ~by_call)
 
 

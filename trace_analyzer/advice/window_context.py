@@ -13,15 +13,8 @@ from trace_analyzer.analyses.host import Context, Host
 from trace_analyzer.analyses.left_out import cold_idle
 from trace_analyzer.analyses.modules import MODULE_CLASS
 from trace_analyzer.analysis import Value
+from trace_analyzer.catalog import event_names
 from trace_analyzer.catalog.devices import Device
-from trace_analyzer.catalog.event_names import (
-    CALLS,
-    INDUCTOR_FILE,
-    OPTIMIZER_STEP,
-    SCOPES_OF_TORCH,
-    preparation_of,
-    serving_steps,
-)
 from trace_analyzer.catalog.fixes import Platform, Program, platform_of
 from trace_analyzer.findings import DeviceFindings
 from trace_analyzer.frames.intervals import LENGTH_NS, clip, filter_inside, spans_on, union
@@ -170,8 +163,8 @@ class AdviceContext:
     @cached_property
     def optimizer(self) -> str:
         """Return the class whose ``Optimizer.step`` takes most of the host's time; "" where the trace names none."""
-        steps = self.host.those(pl.col("name").str.contains(OPTIMIZER_STEP), "name", "duration_ns")
-        sums = steps.group_by(pl.col("name").str.extract(OPTIMIZER_STEP).alias("class")).agg(
+        steps = self.host.those(pl.col("name").str.contains(event_names.OPTIMIZER_STEP), "name", "duration_ns")
+        sums = steps.group_by(pl.col("name").str.extract(event_names.OPTIMIZER_STEP).alias("class")).agg(
             pl.col("duration_ns").sum()
         )
         return str(sums.sort("duration_ns", "class", descending=[True, False]).get_column("class").first() or "")
@@ -191,7 +184,7 @@ class AdviceContext:
         """Return device, start_ns, end_ns: 1 ms and more in which no launching thread is in an operator or a call."""
         calls = self.host.events.filter(
             pl.col("thread_id").is_in(self.launch_threads.implode()),
-            pl.col("kind").is_in(["operator", *CALLS]) & ~pl.col("marks"),
+            pl.col("kind").is_in(["operator", *event_names.CALLS]) & ~pl.col("marks"),
         )
         device = self.idle.get_column("device").first()
         busy = union(calls.with_columns(pl.lit(device, self.idle.schema["device"]).alias("device")), ["device"])
@@ -214,9 +207,9 @@ class AdviceContext:
     @cached_property
     def prepared(self) -> pl.Series:
         """Return the data that the CPU prepares in each interval of ``idle`` outside of launching operators, or null."""
-        by_event = self.host.each(preparation_of(pl.col("name")), self.idle.get_column("event_id"))
+        by_event = self.host.each(event_names.preparation_of(pl.col("name")), self.idle.get_column("event_id"))
         function = pl.col("python_function").cast(pl.String)
-        by_function = self.codes.select(preparation_of(function)).to_series()[self.idle.get_column("code")]
+        by_function = self.codes.select(event_names.preparation_of(function)).to_series()[self.idle.get_column("code")]
         kind = pl.coalesce(by_event.alias("prepared"), by_function)
         return self.idle.select(pl.when(~self.is_launching.fill_null(False)).then(kind)).to_series()
 
@@ -247,7 +240,7 @@ def advice_context(
     cold = idle.clear()
     if is_cold:
         cold = cold_idle(idle, where_equal(gaps, "device", device), first_launches)
-    calls = host.names.filter(pl.col("kind").is_in(CALLS))
+    calls = host.names.filter(pl.col("kind").is_in(event_names.CALLS))
     return AdviceContext(
         within=window_tables,
         verdict=verdict,
@@ -290,13 +283,13 @@ def _unrecorded(idle: pl.DataFrame, verdict: Verdict) -> pl.DataFrame:
 
 def _is_torch_1(host: Host, context: Context) -> bool:
     """Return whether the file shows PyTorch 1: stacks as text (until 1.12), or scopes as operators (until 1.10)."""
-    is_scope = (pl.col("kind") == "operator") & pl.col("name").str.contains(SCOPES_OF_TORCH)
+    is_scope = (pl.col("kind") == "operator") & pl.col("name").str.contains(event_names.SCOPES_OF_TORCH)
     return not context.stacks.is_empty() or not host.names.filter(is_scope).is_empty()
 
 
 COMPILED = r"^Torch-Compiled Region|^## Call CompiledFxGraph"
 """Names that Dynamo and Inductor give to their compiled code at run time."""
-BY_INDUCTOR = rf"{COMPILED}|^CompiledFunction(Backward)?$|{INDUCTOR_FILE}|^triton_(poi|red|per|tem|for)_|^triton__0d|^nn\.Module: OptimizedModule_\d+$|torch/_dynamo/eval_frame\.py\(\d+\): compile_wrapper$"
+BY_INDUCTOR = rf"{COMPILED}|^CompiledFunction(Backward)?$|{event_names.INDUCTOR_FILE}|^triton_(poi|red|per|tem|for)_|^triton__0d|^nn\.Module: OptimizedModule_\d+$|torch/_dynamo/eval_frame\.py\(\d+\): compile_wrapper$"
 """The same, files that Inductor writes, names of its kernels, and what calls them, also where no code could be compiled."""
 OF_SCRIPTED = "of the module itself, instead of torch.jit.script"
 
@@ -326,7 +319,7 @@ def _program(host_names: pl.DataFrame, texts: pl.Series, kernels: pl.Series) -> 
     """Return the kind of program: training; inference, where operators but no training were recorded; else None."""
     if host_names.get_column("phase").is_in(GRADIENTS).any() or kernels.str.contains(_GRADIENT_KERNELS).any():
         return "training"
-    if pl.concat([texts, kernels]).str.contains(_ENGINES).any() or serving_steps(texts).height:
+    if pl.concat([texts, kernels]).str.contains(_ENGINES).any() or event_names.serving_steps(texts).height:
         return "serving"
     return "inference" if (host_names.get_column("kind") == "operator").any() else None
 

@@ -17,7 +17,7 @@ from trace_analyzer.render.phrasing import (
     step_limit,
 )
 from trace_analyzer.report import Advice, Evidence, Lever, Verdict, summaries
-from trace_analyzer.verdict import OF_HOST
+from trace_analyzer.verdict.judge import OF_HOST
 from trace_analyzer.vocabulary import PARTS, RESOURCES, UNSEEN, WORK, label, phrase, regime_noun
 
 

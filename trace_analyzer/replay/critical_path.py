@@ -27,7 +27,7 @@ from trace_analyzer.report import Lever, Regime, Resource
 from trace_analyzer.schema import F64, Column, Member, Table, columns
 from trace_analyzer.sections import Section, Shown
 from trace_analyzer.thresholds import UNRECORDED_RATIO
-from trace_analyzer.verdict import KERNEL_REGIMES, OF_HOST, OF_REGIME, Levers, groups_of, judged_parts
+from trace_analyzer.verdict.judge import KERNEL_REGIMES, OF_HOST, OF_REGIME, Levers, groups_of, judged_parts
 from trace_analyzer.vocabulary import NOT_OWN, PARTS, UNKNOWN_CAUSES, WITHHELD
 
 CRITICAL_PATH = Table(

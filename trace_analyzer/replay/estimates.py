@@ -10,19 +10,11 @@ import polars as pl
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.fixes import Fix
 from trace_analyzer.ingest.trace import Trace
+from trace_analyzer.replay import whatif
 from trace_analyzer.replay.changes import CHANGES, Change
 from trace_analyzer.replay.outcomes import Prediction, unless_below
 from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.refusals import barred, refused_replayed, refused_unseen, too_few, unexplained, without_links
-from trace_analyzer.replay.whatif import (
-    Skipped,
-    by_reason,
-    helpful,
-    least_workers,
-    predict_each,
-    scenario,
-    standard_changes,
-)
 from trace_analyzer.report import Check, DeviceReport, Predicted, Verdict
 from trace_analyzer.report.verdicts import is_saving_known
 from trace_analyzer.schema import Table, columns
@@ -190,7 +182,7 @@ class Estimates:
     predictions: Mapping[str, tuple[Change, Prediction]] = field(default_factory=dict)
     has_steps: bool = True
     window: tuple[int, int] = (0, 0)
-    skipped: tuple[Skipped, ...] = ()
+    skipped: tuple[whatif.Skipped, ...] = ()
     outside_ns: int = 0
     workers: int | None = None
 
@@ -228,7 +220,7 @@ def standard_estimates(device_replay: DeviceReplay) -> Estimates:
     replay, unlinked = device_replay.replay, device_replay.unlinked
     if replay is None:
         return Estimates(device_replay.device, device_replay.reason, window=device_replay.window)
-    pairs, skipped = predict_each(replay, standard_changes(), device_replay.barred)
+    pairs, skipped = whatif.predict_each(replay, whatif.standard_changes(), device_replay.barred)
     device_replay.trim()
     return Estimates(
         device_replay.device,
@@ -240,7 +232,7 @@ def standard_estimates(device_replay: DeviceReplay) -> Estimates:
         device_replay.window,
         tuple(skipped),
         device_replay.outside_ns,
-        least_workers(replay),
+        whatif.least_workers(replay),
     )
 
 
@@ -251,11 +243,11 @@ def estimates(verdict: Verdict, standard_estimates: Estimates) -> Estimates:
 
 def with_changes(estimates: Estimates, device_replay: DeviceReplay, changes: Iterable[Change]) -> Estimates:
     """Return the estimates with the effects of further changes."""
-    replay, known = device_replay.replay, {*estimates.predictions, *map(key_of, standard_changes())}
+    replay, known = device_replay.replay, {*estimates.predictions, *map(key_of, whatif.standard_changes())}
     further = {key_of(change): change for change in changes if key_of(change) not in known}
     if replay is None or estimates.now_ns is None:
         return estimates
-    pairs, _ = predict_each(replay, tuple(further.values()), device_replay.barred)
+    pairs, _ = whatif.predict_each(replay, tuple(further.values()), device_replay.barred)
     device_replay.trim()
     more = {key_of(change): (change, then) for change, then in pairs}
     return replace(estimates, predictions={**estimates.predictions, **more})
@@ -273,7 +265,7 @@ def what_would_help(estimates: Estimates) -> pl.DataFrame:
     if estimates.device is None:
         return WHAT_WOULD_HELP.empty()
     rows, now = [], estimates.now_ns or 0.0
-    shown = helpful(now, (scenario(now, change, then) for change, then in estimates.predictions.values()))
+    shown = whatif.helpful(now, (whatif.scenario(now, change, then) for change, then in estimates.predictions.values()))
     if estimates.now_ns is not None:
         rows.append({"kind": "now", "label": _now_label(estimates), "step_ns": now})
         rows += [
@@ -292,7 +284,7 @@ def what_would_help(estimates: Estimates) -> pl.DataFrame:
         rows.append({"kind": "refused", "label": f"{what}: {estimates.reason}"})
     rows += [
         {"kind": "refused", "label": f"no estimate of {labels}: {reason}"}
-        for reason, labels in by_reason(estimates.skipped).items()
+        for reason, labels in whatif.by_reason(estimates.skipped).items()
         if reason != estimates.reason
     ]
     none = dict.fromkeys(WHAT_WOULD_HELP.schema) | {

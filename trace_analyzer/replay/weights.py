@@ -15,6 +15,7 @@ from trace_analyzer.catalog.devices import Device, find_device, interconnects_of
 from trace_analyzer.catalog.event_names import ONE_WORKER
 from trace_analyzer.frames import _path_loops
 from trace_analyzer.frames.lookups import as_strings, factorize
+from trace_analyzer.replay import recording
 from trace_analyzer.replay.graph import (
     CALL,
     GAP,
@@ -29,24 +30,7 @@ from trace_analyzer.replay.graph import (
     WAIT,
     Graph,
 )
-from trace_analyzer.replay.recording import (
-    ALLOC,
-    ALLOCATION,
-    BLOCKING_COPY,
-    COPY,
-    FREE,
-    HOST_PARTS,
-    LAUNCH,
-    RUNTIME,
-    SYNC_DEVICE,
-    SYNC_EVENT,
-    SYNC_STREAM,
-    WAITS,
-    Analysed,
-    Flags,
-    Ints,
-    is_any,
-)
+from trace_analyzer.replay.recording import Flags, Ints, is_any
 from trace_analyzer.vocabulary import PARTS
 
 Floats = npt.NDArray[np.float64]
@@ -55,13 +39,13 @@ LONGEST_NS = 2**62
 """Largest sum of weights, 146 years: no path is longer, so that none overflows."""
 GRAPH_GAP_NS = 1_000
 """Gap between consecutive kernels of a CUDA graph."""
-SYNCS = (SYNC_DEVICE, SYNC_STREAM, SYNC_EVENT)
-COPIES = (COPY, BLOCKING_COPY)
+SYNCS = (recording.SYNC_DEVICE, recording.SYNC_STREAM, recording.SYNC_EVENT)
+COPIES = (recording.COPY, recording.BLOCKING_COPY)
 COPY_CALLS, SYNCHRONIZATION, LAUNCH_LATENCY, POLLING, HANDING, ROOM, STREAM_ORDER, STREAM_WAIT, UNEXPLAINED = range(
-    len(HOST_PARTS), len(HOST_PARTS) + 9
+    len(recording.HOST_PARTS), len(recording.HOST_PARTS) + 9
 )
 LABELS = (
-    *HOST_PARTS, "blocking-copy", "synchronization", "launch-latency", "polling", "hand-over", "queue-room", "device-gap", "device-wait",
+    *recording.HOST_PARTS, "blocking-copy", "synchronization", "launch-latency", "polling", "hand-over", "queue-room", "device-gap", "device-wait",
     "unexplained",
 )  # fmt: skip
 """Labels of an edge's time: parts of host time, then waits; device work has the numbers from here on."""
@@ -168,8 +152,8 @@ def attributes(graph: Graph, activities: pl.DataFrame) -> Attributes:
     if calls.any():
         called = graph.recorded.calls.kind[graph.ref[calls]]
         is_return = graph.kind[calls] == RETURN
-        of_call = np.full(called.size, RUNTIME)
-        of_call[is_any(called, (ALLOC, FREE))] = ALLOCATION
+        of_call = np.full(called.size, recording.RUNTIME)
+        of_call[is_any(called, (recording.ALLOC, recording.FREE))] = recording.ALLOCATION
         of_call[is_any(called, COPIES) & is_return] = COPY_CALLS
         of_call[is_any(called, SYNCS)] = SYNCHRONIZATION
         label[calls] = of_call
@@ -179,7 +163,7 @@ def attributes(graph: Graph, activities: pl.DataFrame) -> Attributes:
 
 def scale_label(weights: Weights, known: Attributes, label: int, factor: float) -> None:
     """Multiply all time of one label by ``factor``."""
-    if label < len(HOST_PARTS):
+    if label < len(recording.HOST_PARTS):
         weights.parts[label] *= factor
     own = known.label == label
     for column in (weights.device, weights.host, weights.rest):
@@ -188,10 +172,10 @@ def scale_label(weights: Weights, known: Attributes, label: int, factor: float) 
 
 def scale_host(weights: Weights, factor: float) -> None:
     """Multiply CPU time by ``factor``; waits for other threads and processes stay, unless ``factor`` is 0."""
-    waiting = weights.parts[list(WAITS)].copy()
+    waiting = weights.parts[list(recording.WAITS)].copy()
     weights.parts *= factor
     if factor:
-        weights.parts[list(WAITS)] = waiting
+        weights.parts[list(recording.WAITS)] = waiting
     weights.host *= factor
 
 
@@ -211,7 +195,7 @@ def least_factor(graph: Graph, events: pl.DataFrame) -> float:
     """
     calls, calling = graph.recorded.calls, np.zeros(graph.recorded.processes.size, dtype=bool)
     calling[calls.thread] = True
-    launches = int((calls.kind == LAUNCH).sum())
+    launches = int((calls.kind == recording.LAUNCH).sum())
     others = int(calling[events.get_column("thread_id").to_numpy()].sum()) - launches
     took = launches * t.RECORDING_LAUNCH_MAX_NS + others * t.RECORDING_MAX_NS
     own = graph.parts[list(_SLOWED)].sum() + graph.host[graph.kind == CALL].sum()
@@ -244,7 +228,7 @@ def factor_of(step_of: Callable[[float], float], ratio: float) -> float | None:
     return min((largest_within(step * (1 - t.WORTH_RATIO)) + largest_within(step * (1 + t.WORTH_RATIO))) / 2, 1.0)
 
 
-_SLOWED = tuple(number for number, name in enumerate(HOST_PARTS) if PARTS[name].slowed)
+_SLOWED = tuple(number for number, name in enumerate(recording.HOST_PARTS) if PARTS[name].slowed)
 _HALVINGS = 10
 """Of the factor's interval: its error is 0.1 % of the CPU's work."""
 
@@ -278,7 +262,7 @@ class Scene:
 
     graph: Graph
     known: Attributes
-    report: Analysed
+    report: recording.Analysed
     steady: Flags
     steady_steps: int
     step_ns: float = 0.0

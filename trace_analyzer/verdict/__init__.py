@@ -23,21 +23,8 @@ from trace_analyzer.frames.intervals import LENGTH_NS, filter_inside
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.report import Confidence, Debiased, Evidence, Regime, Status, Verdict, Window
 from trace_analyzer.units import NS_PER_S, count, counted, duration, percent, visible
+from trace_analyzer.verdict import judge
 from trace_analyzer.verdict.decide import confidence_of, headline_of, is_undecided, verdict, withheld_inputs
-from trace_analyzer.verdict.judge import (
-    KERNEL_REGIMES,
-    NO_LEVERS,
-    OF_HOST,
-    OF_REGIME,
-    Judgement,
-    Levers,
-    debiased,
-    doubts_of,
-    groups_of,
-    judge,
-    judged_parts,
-    shares,
-)
 from trace_analyzer.vocabulary import PARTS, phrase
 
 PROFILERS: Mapping[Accelerator | None, tuple[str, str]] = {
@@ -264,7 +251,7 @@ class StepVerdict:
     unrecorded_regime: Regime | None = None
 
 
-def step_verdict(step: StepFindings, levers: Levers = NO_LEVERS) -> StepVerdict:
+def step_verdict(step: StepFindings, levers: judge.Levers = judge.NO_LEVERS) -> StepVerdict:
     """Judge one step: partition, window, cold start and profiler overhead are the step's, all else is the device's.
 
     ``levers`` are those of the steps that it is one of. The confidence is low where the step alone is not enough for a
@@ -275,12 +262,12 @@ def step_verdict(step: StepFindings, levers: Levers = NO_LEVERS) -> StepVerdict:
         return StepVerdict(None, None, None, "low", withheld[0])
     cold, window = findings.cold_gap_ns, sum(findings.parts_ns.values())
     levers = levers._replace(loading_behind_waits_ns=findings.loading_behind_waits_ns)
-    judgement = judge(findings.parts_ns, cold, NO_LEVERS if is_measured(findings.recording) else levers)
+    judgement = judge.judge(findings.parts_ns, cold, judge.NO_LEVERS if is_measured(findings.recording) else levers)
     if judgement is None:
         return StepVerdict(None, None, None, None, None, cold)
-    unbiased = debiased(findings.parts_ns, findings.recording, cold, levers)
+    unbiased = judge.debiased(findings.parts_ns, findings.recording, cold, levers)
     too_little = step.activity_count < t.INSUFFICIENT_KERNELS and step.busy_ns < t.INSUFFICIENT_TIME_NS
-    level, _ = confidence_of(findings, judgement, tuple(doubts_of(findings, judgement)))
+    level, _ = confidence_of(findings, judgement, tuple(judge.doubts_of(findings, judgement)))
     return StepVerdict(
         regime=judgement.regime,
         cause=judgement.cause,
@@ -293,7 +280,7 @@ def step_verdict(step: StepFindings, levers: Levers = NO_LEVERS) -> StepVerdict:
     )
 
 
-def _recording_sentence(unbiased: Debiased | None, judgement: Judgement, window: int) -> str:
+def _recording_sentence(unbiased: Debiased | None, judgement: judge.Judgement, window: int) -> str:
     """Write the profiler overhead in a step, where it matters, and the step's regime without it."""
     if unbiased is None or unbiased.removed_ns < t.RECORDING_REPORTED_RATIO * window:
         return ""
@@ -308,7 +295,7 @@ def _recording_sentence(unbiased: Debiased | None, judgement: Judgement, window:
 
 
 def step_verdicts(
-    step_findings: Sequence[StepFindings], window_findings: Findings | None, levers: Levers
+    step_findings: Sequence[StepFindings], window_findings: Findings | None, levers: judge.Levers
 ) -> pl.DataFrame:
     """Return device, index and the fields of `StepVerdict` for the steps of each device."""
     rows = [
@@ -321,17 +308,17 @@ def step_verdicts(
     return pl.DataFrame(rows, schema={name: STEPS.schema[name] for name in names})
 
 
-def _levers_of(findings: Findings, judged: Findings | None, levers: Levers) -> Levers:
+def _levers_of(findings: Findings, judged: Findings | None, levers: judge.Levers) -> judge.Levers:
     """Return the levers of the judged window for the device's steps, so that all have one verdict.
 
     There are none for steps of another device, or of another kind of serving steps. That the host takes as long as a step
     holds for those of the window alone.
     """
     if judged is None or findings.device.report.index != judged.device.report.index:
-        return NO_LEVERS
+        return judge.NO_LEVERS
     if {*findings.window.steps} & {*judged.window.steps}:
         return levers
-    return levers._replace(host_alone_ratio=0.0) if judged.window.step_kind is None else NO_LEVERS
+    return levers._replace(host_alone_ratio=0.0) if judged.window.step_kind is None else judge.NO_LEVERS
 
 
 _SCHEMA = {
@@ -346,7 +333,7 @@ def serving_verdicts(
     device_findings: Mapping[int, DeviceFindings],
     window_sources: WindowSources,
     window_findings: Findings | None,
-    levers: Levers,
+    levers: judge.Levers,
 ) -> pl.DataFrame:
     """Return device, step_kind, regime, cause, runner_up, confidence and headline: the verdict on all steps of each kind."""
     rows = [
@@ -362,7 +349,7 @@ def serving_verdicts(
 
 
 def _judged(
-    device: DeviceFindings, steps: pl.DataFrame, sources: WindowSources, window: Findings | None, levers: Levers
+    device: DeviceFindings, steps: pl.DataFrame, sources: WindowSources, window: Findings | None, levers: judge.Levers
 ) -> dict[str, str | None]:
     spans = steps.select("device", "start_ns", "end_ns", pl.lit(0, dtype=pl.UInt32).alias("window"))
     sums = partition.part_sums(sources.busy_parts, sources.idle_causes, spans, ["device"]).select("part", "time_ns")
@@ -382,9 +369,9 @@ def _judged(
     return judged | {"headline": _headline(findings, steps, own)}
 
 
-def _headline(findings: Findings, steps: pl.DataFrame, levers: Levers) -> str | None:
+def _headline(findings: Findings, steps: pl.DataFrame, levers: judge.Levers) -> str | None:
     """Write what limits the steps of a kind, in one sentence; None where it is unknown."""
-    judgement = judge(findings.parts_ns, findings.cold_gap_ns, levers)
+    judgement = judge.judge(findings.parts_ns, findings.cold_gap_ns, levers)
     if judgement is None or withheld_inputs(findings, "the steps") is not None:
         return None
     of = "the step" if steps.height == 1 else f"its {count(steps.height)} steps"
@@ -402,7 +389,7 @@ def trace_verdict(
     host: Host,
     window_findings: Findings | None,
     accelerator: Accelerator | None,
-    levers: Levers,
+    levers: judge.Levers,
     cpu_run: CpuRun | None,
     cpu_time: pl.DataFrame,
 ) -> Verdict:

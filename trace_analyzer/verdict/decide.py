@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from trace_analyzer import thresholds as t
+from trace_analyzer import thresholds as t, vocabulary
 from trace_analyzer.analyses.left_out import LeftOut
 from trace_analyzer.analyses.profiler_overhead import is_measured
 from trace_analyzer.catalog.event_names import TO_PEER, WITHIN_DEVICE, in_function, prepares_input_files
@@ -35,21 +35,6 @@ from trace_analyzer.verdict.judge import (
     shares,
     slowed_ns,
     unrecorded,
-)
-from trace_analyzer.vocabulary import (
-    CAUSES,
-    EARLIER_WORK,
-    NOT_OWN,
-    PARTS,
-    REGIMES,
-    TIME_SLICE,
-    UNRECORDED,
-    WITHHELD,
-    WORK,
-    cause_sums,
-    limit_label,
-    phrase,
-    regime_noun,
 )
 
 
@@ -136,10 +121,10 @@ def withheld_inputs(findings: Findings, of: str) -> tuple[str, str] | None:
     if findings.device.parts_withheld is not None:
         sentence = f"What the device did in {of} is not known: the trace does not support it"
         return f"{sentence} ({_check_of(findings.device.parts_withheld)}).", findings.device.parts_withheld
-    hidden = parts.get(WITHHELD, 0)
+    hidden = parts.get(vocabulary.WITHHELD, 0)
     if not hidden or findings.device.causes_withheld is None:
         return None
-    rest = {part: ns for part, ns in parts.items() if part != WITHHELD}
+    rest = {part: ns for part, ns in parts.items() if part != vocabulary.WITHHELD}
     either = (judge(rest), *(judge({**rest, part: rest.get(part, 0) + hidden}) for part in ("python", "device-wait")))
     if len({judgement and judgement.regime for judgement in either}) == 1:
         return None
@@ -176,9 +161,9 @@ def _insufficient(findings: Findings, judgement: Judgement | None, unknown_ns: i
             f"For {percent(findings.parts_ns['other'] / window)} of the window it is not known what limits the kernels{known}: no operator with"
             " shapes launched them and no rule knows their names."
         )
-    elif findings.parts_ns.get(UNRECORDED, 0) > unknown_ns / 2:
+    elif findings.parts_ns.get(vocabulary.UNRECORDED, 0) > unknown_ns / 2:
         headline = (
-            f"For {percent(findings.parts_ns[UNRECORDED] / window)} of the window the CPU waited for device work that the trace lacks{known}."
+            f"For {percent(findings.parts_ns[vocabulary.UNRECORDED] / window)} of the window the CPU waited for device work that the trace lacks{known}."
             " Its records were lost: record fewer steps at once, with no other profiler attached."
         )
     elif unknown_ns:
@@ -193,22 +178,24 @@ def _insufficient(findings: Findings, judgement: Judgement | None, unknown_ns: i
 
 def _share(findings: Findings, judgement: Judgement) -> str:
     """Name the time that counts towards the regime, with its share of the window."""
-    noun = regime_noun(judgement.regime, findings.parts_ns)
+    noun = vocabulary.regime_noun(judgement.regime, findings.parts_ns)
     return f"{noun}: {percent(judgement.groups_ns[judgement.regime] / sum(findings.parts_ns.values()))}"
 
 
-COUNTED_NOWHERE = tuple(part.key for part in PARTS.values() if part.cure is None and part.key not in NOT_OWN)
+COUNTED_NOWHERE = tuple(
+    part.key for part in vocabulary.PARTS.values() if part.cure is None and part.key not in vocabulary.NOT_OWN
+)
 """Parts that count towards no regime."""
 
 
 def headline_of(findings: Findings, judgement: Judgement, window: int, of: str | None = None) -> str:
     """Write the verdict in one sentence; ``of`` names the window, by default by its kind."""
-    regime = REGIMES[judgement.regime]
-    clause = CAUSES[judgement.cause].definition if judgement.cause else regime.clause
+    regime = vocabulary.REGIMES[judgement.regime]
+    clause = vocabulary.CAUSES[judgement.cause].definition if judgement.cause else regime.clause
     of = of or _WINDOWS.get(findings.window.kind) or f"the {findings.window.steps_noun}"
     unknown = sum(findings.parts_ns.get(part, 0) for part in COUNTED_NOWHERE) / window
     known = f"; {percent(unknown)} cannot be explained" if unknown > t.UNKNOWN_DOUBT_RATIO else ""
-    ratios = {part: findings.parts_ns.get(part, 0) / window for part in NOT_OWN}
+    ratios = {part: findings.parts_ns.get(part, 0) / window for part in vocabulary.NOT_OWN}
     others = "".join(_NOT_OWN[part].format(percent(r)) for part, r in ratios.items() if r > t.EARLIER_REPORTED_RATIO)
     if judgement.cause == "copies":
         clause = f"copies {_copied(findings)} run while nothing else does"
@@ -220,7 +207,7 @@ def headline_of(findings: Findings, judgement: Judgement, window: int, of: str |
         else ""
     )
     second, levers = judgement.runner_up, judgement.levers.rows
-    balanced = f"; in balance with {REGIMES[second].noun}" if second is not None else ""
+    balanced = f"; in balance with {vocabulary.REGIMES[second].noun}" if second is not None else ""
     if balanced and levers and levers[0].saves_ratio < t.BALANCED_RATIO:
         balanced += ", and no resource alone saves a tenth"
     small = findings.parts_ns.get("latency", 0)
@@ -233,7 +220,7 @@ def headline_of(findings: Findings, judgement: Judgement, window: int, of: str |
     noted = roof_phrase(findings, judgement.regime) + most + known + others + balanced
     if judgement.cause in WITHIN_LAUNCH:
         clause += f" in {percent(findings.parts_ns[judgement.cause] / idle_ns(findings.parts_ns))} of the idle time"
-    limit = limit_label(judgement.regime, judgement.cause)
+    limit = vocabulary.limit_label(judgement.regime, judgement.cause)
     sentence = f"{limit}: {clause} ({_share(findings, judgement)} of {of}{noted})."
     return sentence + peers + _left_out_sentence(findings.left_out, findings.device.breaks_off)
 
@@ -248,7 +235,10 @@ def _copied(findings: Findings) -> str:
     return "between devices" if exposed[True] else "between host and device"
 
 
-_NOT_OWN = {EARLIER_WORK: "; {} is work from before the recording", TIME_SLICE: "; in {} another program seems to run"}
+_NOT_OWN = {
+    vocabulary.EARLIER_WORK: "; {} is work from before the recording",
+    vocabulary.TIME_SLICE: "; in {} another program seems to run",
+}
 _WINDOWS = {
     "whole": "the window",
     "trimmed": "the window from the first work to the last",
@@ -285,7 +275,7 @@ def _left_out_words(left: LeftOut, breaks_off: bool) -> str:
         side = "behind the last GPU event of the truncated file" if breaks_off and not first else _SIDES[first]
         what = f" {side}{f', most of it {in_function(visible(name))}' if name else ''}"
     elif (judgement := judge(left.parts_ns, left.cold_gap_ns)) is not None:
-        what = f" ({phrase(judgement.cause) if judgement.cause else judgement.regime})"
+        what = f" ({vocabulary.phrase(judgement.cause) if judgement.cause else judgement.regime})"
     rest = left.time_ns - ns
     others = f", and {duration(rest)} elsewhere" if rest > t.LEFT_OUT_REST_RATIO * left.time_ns else ""
     return f"{duration(ns)} of {duration(left.total_ns)}{what}{others}"
@@ -297,7 +287,7 @@ _SIDES = {True: "before the device's first work", False: "after the device's las
 def _busy_evidence(findings: Findings, window: int) -> list[Evidence]:
     idle = idle_ns(findings.parts_ns)
     known = window and findings.device.report.busy_ratio is not None  # null where a check of the trace suppresses it
-    busy_ratio = sum(findings.parts_ns.get(part, 0) for part in WORK) / window if known else None
+    busy_ratio = sum(findings.parts_ns.get(part, 0) for part in vocabulary.WORK) / window if known else None
     return [
         Evidence("busy_ratio", busy_ratio, "ratio", "share of the window in which recorded work runs"),
         Evidence("idle_ns", idle if findings.device.parts_withheld is None else None, "ns", "idle time of the window"),
@@ -346,7 +336,7 @@ def _evidence(findings: Findings, judgement: Judgement, window: int) -> list[Evi
         words = f"what the device could have computed meanwhile, in {dtype}"
         evidence.append(Evidence("idle_flop", idle / NS_PER_S * peak, "FLOP", words))
     if judgement.cause == "cold-start":
-        sums = cause_sums("overhead-bound", findings.parts_ns)
+        sums = vocabulary.cause_sums("overhead-bound", findings.parts_ns)
         largest, words = max(sums, key=lambda c: sums[c]), "the cause if cold starts did not count"
         evidence.append(Evidence("cause_without_cold_start", largest, "", words))
     if findings.device.steps_from is not None:
@@ -360,8 +350,8 @@ def _evidence(findings: Findings, judgement: Judgement, window: int) -> list[Evi
 
 def _counts_as(regime: Regime, parts_ns: Mapping[str, int]) -> tuple[str, str]:
     """Name time and the regime that it counts towards; communication with copies as its only cause is called by its cause."""
-    only, *others = [*cause_sums(regime, parts_ns)] or [""]
-    limit = CAUSES[only].limit if only and not others else ""
+    only, *others = [*vocabulary.cause_sums(regime, parts_ns)] or [""]
+    limit = vocabulary.CAUSES[only].limit if only and not others else ""
     return (only, limit.lower()) if limit else (regime.removesuffix("-bound"), regime)
 
 
@@ -388,7 +378,7 @@ def _why(
     words = (doubt.words for doubt in lowering(judgement, doubts))
     facts = dict.fromkeys(chain(words, _caps(findings, judgement), _remarks(findings, judgement)))
     if unbiased is not None and unbiased.survives and unbiased.cause and unbiased.cause != judgement.cause:
-        facts[f"without the profiler's estimated cost, most of it is {phrase(unbiased.cause)}"] = None
+        facts[f"without the profiler's estimated cost, most of it is {vocabulary.phrase(unbiased.cause)}"] = None
     if flip is not None:
         what, option = ("a step", " (--measured-step-ms)") if findings.window.steps else ("the window", "")
         below = f"under about {duration(flip.step_ns)} without the profiler"
@@ -462,9 +452,9 @@ def _doubts_of_the_record(findings: Findings, judgement: Judgement) -> Iterator[
     if judgement.cause == "dependency" and not device.waits_recorded:
         yield "what queued work waited for is not recorded: waiting for other streams or peers is inferred"
     window = sum(findings.parts_ns.values())
-    if (lost := findings.parts_ns.get(UNRECORDED, 0)) > t.UNRECORDED_RATIO * window:
+    if (lost := findings.parts_ns.get(vocabulary.UNRECORDED, 0)) > t.UNRECORDED_RATIO * window:
         yield unrecorded(lost / window)
-    if findings.parts_ns.get(TIME_SLICE, 0):
+    if findings.parts_ns.get(vocabulary.TIME_SLICE, 0):
         yield "another program seems to use the device in turn: kernels may hold its turns too"
     unnamed, idle = findings.parts_ns.get("host-unknown", 0), idle_ns(findings.parts_ns)
     if judgement.regime == "overhead-bound" and unnamed > t.UNNAMED_RATIO * idle:

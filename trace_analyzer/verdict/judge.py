@@ -12,31 +12,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trace_analyzer import thresholds as t
+from trace_analyzer import thresholds as t, vocabulary
 from trace_analyzer.analyses.profiler_overhead import SLOWED, ProfilerOverhead, explained, is_measured
 from trace_analyzer.catalog.event_names import DATA_LOADING
 from trace_analyzer.findings import DeviceFindings, Findings
 from trace_analyzer.report import BoundShare, Debiased, Evidence, Lever, Regime, Resource, Shares
 from trace_analyzer.units import duration, percent
-from trace_analyzer.vocabulary import (
-    EARLIER_WORK,
-    HOST_CAUSES,
-    IDLE_CAUSES,
-    NOT_OWN,
-    PARTS,
-    REGIMES,
-    UNRECORDED,
-    UNSEEN,
-    WITHHELD,
-    WORK,
-    cause_sums,
-)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 KERNEL_REGIMES: tuple[Regime, ...] = ("compute-bound", "memory-bandwidth-bound")
-ORDER: tuple[Regime, ...] = tuple(regime.key for regime in REGIMES.values())
+ORDER: tuple[Regime, ...] = tuple(regime.key for regime in vocabulary.REGIMES.values())
 """Columns of arrays of regimes."""
 _OVERHEAD, _MEMORY, _COMPUTE, _COMMUNICATION = map(
     ORDER.index, ("overhead-bound", "memory-bandwidth-bound", "compute-bound", "communication-bound")
@@ -94,7 +81,7 @@ def groups_of(parts_ns: Mapping[str, int]) -> dict[Regime, int]:
     """Return the time of each regime, ns."""
     groups: dict[Regime, int] = dict.fromkeys(ORDER, 0)
     for part, ns in parts_ns.items():
-        if cure := PARTS[part].cure:
+        if cure := vocabulary.PARTS[part].cure:
             groups[cure[0]] += ns
     return groups
 
@@ -165,7 +152,7 @@ def judge(parts_ns: Mapping[str, int], cold_gap_ns: int = 0, levers: Levers = NO
     groups = groups_of(parts_ns)
     if not any(groups.values()):
         return None
-    window = sum(ns for part, ns in parts_ns.items() if part not in NOT_OWN)
+    window = sum(ns for part, ns in parts_ns.items() if part not in vocabulary.NOT_OWN)
     first, second = leaders(np.array([list(groups.values())], dtype=float), window, levers)
     regime, runner_up = ORDER[int(first[0])], None if second[0] < 0 else ORDER[int(second[0])]
     return Judgement(regime, runner_up, _cause(regime, parts_ns, cold_gap_ns, levers), groups, levers)
@@ -181,10 +168,10 @@ WITHIN_LAUNCH = ("host-unknown", "python")
 
 def _cause(regime: Regime, parts_ns: Mapping[str, int], cold_gap_ns: int, levers: Levers) -> str | None:
     """Return the largest cause of what the regime saves by; cold start where first uses take half of the host's time."""
-    host = sum(parts_ns.get(cause, 0) for cause in HOST_CAUSES)
+    host = sum(parts_ns.get(cause, 0) for cause in vocabulary.HOST_CAUSES)
     if regime == "overhead-bound" and cold_gap_ns and cold_gap_ns >= t.COLD_START_RATIO * host:
         return "cold-start"
-    causes, best = cause_sums(regime, parts_ns), next(iter(levers.of(regime)), None)
+    causes, best = vocabulary.cause_sums(regime, parts_ns), next(iter(levers.of(regime)), None)
     if best is not None:
         apart = {"small-kernels", "copies"} & {*causes}
         of_best = {best.resource} & apart or {*causes} - apart or apart
@@ -205,7 +192,7 @@ def _cause(regime: Regime, parts_ns: Mapping[str, int], cold_gap_ns: int, levers
 
 def idle_ns(parts_ns: Mapping[str, int]) -> int:
     """Return the idle time of a partition, ns: without work that the trace does not contain."""
-    return sum(parts_ns.get(cause, 0) for cause in IDLE_CAUSES if cause not in UNSEEN)
+    return sum(parts_ns.get(cause, 0) for cause in vocabulary.IDLE_CAUSES if cause not in vocabulary.UNSEEN)
 
 
 def shares(parts_ns: Mapping[str, int]) -> Shares | None:
@@ -213,8 +200,8 @@ def shares(parts_ns: Mapping[str, int]) -> Shares | None:
     window = sum(parts_ns.values())
     if not window:
         return None
-    ratios = {part: parts_ns.get(part, 0) / window for part in WORK}
-    unseen = sum(parts_ns.get(part, 0) for part in UNSEEN)
+    ratios = {part: parts_ns.get(part, 0) / window for part in vocabulary.WORK}
+    unseen = sum(parts_ns.get(part, 0) for part in vocabulary.UNSEEN)
     return Shares(**ratios, unrecorded=unseen / window, idle=idle_ns(parts_ns) / window)
 
 
@@ -434,12 +421,12 @@ def doubts_of(findings: Findings, judgement: Judgement, flip_ns: float | None = 
     if other := parts.get("other", 0):
         words = f"{percent(other / window)} of the window is in kernels of unknown bound"
         yield Doubt(words, _either(other, *KERNEL_REGIMES))
-    if unknown := sum(parts.get(part, 0) for part in ("unlinked", "unexplained", "untraced", WITHHELD)):
+    if unknown := sum(parts.get(part, 0) for part in ("unlinked", "unexplained", "untraced", vocabulary.WITHHELD)):
         words = f"{percent(unknown / window)} of the window is idle time of unknown cause"
         yield Doubt(words, _either(unknown, "overhead-bound", "communication-bound"))
-    if lost := parts.get(UNRECORDED, 0):
+    if lost := parts.get(vocabulary.UNRECORDED, 0):
         yield Doubt(unrecorded(lost / window), _either(lost, *KERNEL_REGIMES))
-    if earlier := parts.get(EARLIER_WORK, 0):
+    if earlier := parts.get(vocabulary.EARLIER_WORK, 0):
         words = (
             f"for {percent(earlier / window)} of the window the device ran unknown work, launched before the recording"
         )

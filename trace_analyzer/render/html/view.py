@@ -20,19 +20,8 @@ from trace_analyzer.documents import Chapter, Figure
 from trace_analyzer.json_types import DeviceIndex, field_docs
 from trace_analyzer.render import charts, phrasing
 from trace_analyzer.render.declared import dataclass_rows, declared_sections
-from trace_analyzer.render.html import cells, codec, timeline
+from trace_analyzer.render.html import cells, codec, shell, timeline
 from trace_analyzer.render.html.figures import flames, timeline_figures
-from trace_analyzer.render.html.shell import (
-    MODULES,
-    bokeh,
-    environment,
-    flame_payload,
-    laid_out,
-    nav,
-    plots_json,
-    scoped,
-    shell,
-)
 from trace_analyzer.report import (
     BucketTime,
     CheckStatus,
@@ -378,23 +367,23 @@ def _page(report: Report, columns: timeline.TimelineColumns, data: str, command:
     shown = view(report, compact=compact)
     has_events = bool(columns.events.height)
     present = set(columns.events.get_column("kind").unique())
-    chapters, drawn = laid_out(shown.chapters)
+    chapters, drawn = shell.laid_out(shown.chapters)
     burning = () if compact or not has_events else flames(report)
     return (
-        environment()
+        shell.environment()
         .get_template("page.html.j2")
         .render(
-            **shell(shown.title),
+            **shell.shell(shown.title),
             report=report,
             view=shown,
             chapters=chapters,
-            nav=[] if compact else [*([("timeline", "Timeline")] if has_events else []), *nav(chapters), ("trace", "Trace")],
+            nav=[] if compact else [*([("timeline", "Timeline")] if has_events else []), *shell.nav(chapters), ("trace", "Trace")],
             command=command,
             compact=compact,
             record_instead=phrasing.record_instead(report),
-            bokeh_js=Markup(bokeh()),
+            bokeh_js=Markup(shell.bokeh()),
             figures=_embedded(timeline_figures(report, columns)),
-            plots=plots_json(drawn),
+            plots=shell.plots_json(drawn),
             drawn=drawn,
             words={key: kernels.line_label(key) for key in (*cells.KINDS, *kernels.bucket_keys(), *PARTS)},
             has_events=has_events,
@@ -405,10 +394,10 @@ def _page(report: Report, columns: timeline.TimelineColumns, data: str, command:
             path_kinds=[part for part in PARTS if f"path-{part}" in present and f"idle-{part}" not in present],
             flames=burning,
             flame_legend=[*((package, f"k-{slot}") for slot, package in columns.packages.labels.items()), *_FLAME_LEGEND],
-            stacks=Markup(flame_payload(burning)) if burning else "",
+            stacks=Markup(shell.flame_payload(burning)) if burning else "",
             packages=columns.packages.labels,
             timeline=Markup(data),  # base64, which contains no special characters of HTML
-            script=Markup(scoped(*MODULES, *SCRIPTS)),
+            script=Markup(shell.scoped(*shell.MODULES, *SCRIPTS)),
             ADVICE_DOCS=_advice_docs(),
         )
     )  # fmt: skip
