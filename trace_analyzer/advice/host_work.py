@@ -237,12 +237,10 @@ def cpu_advice(run: CpuRun, names: pl.DataFrame) -> tuple[Advice, ...]:
     )
     of_torch = (pl.col("part") == "python") & pl.col("in_torch")
     part = (
-        pl.when("of_table")
-        .then(pl.lit("table-gradient"))
-        .when(of_torch)
-        .then(pl.lit("python-of-torch"))
+        pl.when("of_table").then(pl.lit("table-gradient"))
+        .when(of_torch).then(pl.lit("python-of-torch"))
         .otherwise("part")
-    )
+    )  # fmt: skip
     run = replace(run, pieces=run.pieces.with_columns(part.alias("part")))
     of_page = ("id", "title", "code", "sections", "cases", "last_resort", *OF_CPU)
     fixes = (

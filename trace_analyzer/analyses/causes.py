@@ -265,15 +265,12 @@ def device_pieces(
     first_wait = first_event_wait_ns(host, trace.sync_events)
     wait = pl.lit(communicates) | (pl.lit(first_wait) < pl.col("end_ns")).fill_null(False)
     return gap_segments.with_columns(
-        pl.when(LENGTH_NS < thresholds.DEVICE_GAP_NS)
-        .then(pl.lit("device-gap"))
-        .when(pl.col("gap_id").is_in(time_slices.get_column("gap_id").implode()))
-        .then(pl.lit(TIME_SLICE))
-        .when(wait)
-        .then(pl.lit("device-wait"))
+        pl.when(LENGTH_NS < thresholds.DEVICE_GAP_NS).then(pl.lit("device-gap"))
+        .when(pl.col("gap_id").is_in(time_slices.get_column("gap_id").implode())).then(pl.lit(TIME_SLICE))
+        .when(wait).then(pl.lit("device-wait"))
         .otherwise(pl.lit("unexplained"))
         .alias("cause")
-    )
+    )  # fmt: skip
 
 
 def first_event_wait_ns(host: Host, sync_events: pl.DataFrame) -> int | None:

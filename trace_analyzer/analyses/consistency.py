@@ -214,13 +214,10 @@ def late_starts(
     )
     soonest = pl.col("ahead_most_ns")
     ratio = (
-        pl.when(soonest > thresholds.QUEUED_MAX_NS)
-        .then(1.0)
-        .when(soonest > thresholds.LAUNCH_LATENCY_MAX_NS)
-        .then("queued_ratio")
-        .when(soonest.is_not_null())
-        .then(0.0)
-    )
+        pl.when(soonest > thresholds.QUEUED_MAX_NS).then(1.0)
+        .when(soonest > thresholds.LAUNCH_LATENCY_MAX_NS).then("queued_ratio")
+        .when(soonest.is_not_null()).then(0.0)
+    )  # fmt: skip
     return clock_bounds.join(shares, on="device", how="left").select("device", ratio.alias("late_starts_ratio"))
 
 

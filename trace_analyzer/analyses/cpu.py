@@ -182,12 +182,7 @@ def _windows(own: pl.DataFrame, marks: pl.DataFrame, outer: pl.DataFrame) -> tup
     )
     steady = with_states(steps).filter("steady").select(thread, "start_ns", "end_ns", "step_kind")
     # Work of the same thread between operators is a part of the run; a module or frame around all of it is, too.
-    worked = pl.concat(
-        [
-            outer.select("start_ns", END_NS),
-            steady.select("start_ns", "end_ns"),
-        ]
-    )
+    worked = pl.concat([outer.select("start_ns", END_NS), steady.select("start_ns", "end_ns")])
     return worked.select(thread.first(), pl.col("start_ns").min(), pl.col("end_ns").max()), steady
 
 

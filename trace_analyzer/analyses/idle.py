@@ -222,11 +222,7 @@ def time_slice_notes(idle_causes: pl.DataFrame, devices: pl.DataFrame) -> tuple[
         idle_causes.filter(pl.col("cause") == vocabulary.TIME_SLICE)
         .join(devices.select("device", "label"), on="device")
         .group_by("device", "label")
-        .agg(
-            pl.len(),
-            LENGTH_NS.median().alias("ns"),
-            pl.col("start_ns").sort().diff().median().alias("every_ns"),
-        )
+        .agg(pl.len(), LENGTH_NS.median().alias("ns"), pl.col("start_ns").sort().diff().median().alias("every_ns"))
         .sort("device")
     )
     return tuple(

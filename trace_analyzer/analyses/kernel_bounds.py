@@ -202,12 +202,10 @@ def with_bounds(activities: pl.DataFrame, devices: Mapping[int, Device | None]) 
     balance = pl.col("balance") * working_ratio(devices)
     by_work = pl.when(intensity < balance).then(_bound("memory")).when(intensity >= balance).then(_bound("compute"))
     kernel = (
-        pl.when(pl.col("bucket") == "communication")
-        .then(_bound("communication"))
-        .when(short)
-        .then(_bound("latency"))
+        pl.when(pl.col("bucket") == "communication").then(_bound("communication"))
+        .when(short).then(_bound("latency"))
         .otherwise(pl.coalesce("by_work", "elsewhere", pl.col("prior").cast(_BOUNDS)))
-    )
+    )  # fmt: skip
     is_inner = (pl.col("kind") == "memset") | (copy_direction() == WITHIN_DEVICE).fill_null(False)
     within = map_unique(activities.select("kind", "name"), is_inner).to_series()
     copied = activities.filter(pl.col("kind") == "memcpy").select("activity_id", "name", "operator")
@@ -289,14 +287,12 @@ def with_memory_excess(activities: pl.DataFrame, devices: Mapping[int, Device | 
     return activities.with_columns(
         pl.when((pl.col("kind") == "kernel") & (excess > 0))
         .then(
-            pl.when(pl.col("duration_ns") < thresholds.CLOCK_TICKS * _tick_ns())
-            .then(pl.lit("clock"))
-            .when(excess <= cache)
-            .then(pl.lit("cache"))
+            pl.when(pl.col("duration_ns") < thresholds.CLOCK_TICKS * _tick_ns()).then(pl.lit("clock"))
+            .when(excess <= cache).then(pl.lit("cache"))
             .otherwise(pl.lit("unexplained"))
         )
         .alias("faster_than_memory")
-    )
+    )  # fmt: skip
 
 
 def without_impossible_work(

@@ -110,33 +110,24 @@ def with_states(steps: pl.DataFrame) -> pl.DataFrame:
     few = pl.col("activity_count") < thresholds.CUT_RATIO * high
     many = pl.col("activity_count") > low / thresholds.CUT_RATIO
     state = (
-        pl.when("lost")
-        .then(pl.lit("lost"))
-        .when(pl.col("activity_count") == 0)
-        .then(pl.lit("empty"))
-        .when((position == 0) & ~alone)
-        .then(pl.lit("first"))
-        .when(is_last & few)
-        .then(pl.lit("cut"))
-        .when(~leading)
-        .then(pl.lit("outlier"))
-        .when(few)
-        .then(pl.lit("few"))
-        .when(many)
-        .then(pl.lit("many"))
+        pl.when("lost").then(pl.lit("lost"))
+        .when(pl.col("activity_count") == 0).then(pl.lit("empty"))
+        .when((position == 0) & ~alone).then(pl.lit("first"))
+        .when(is_last & few).then(pl.lit("cut"))
+        .when(~leading).then(pl.lit("outlier"))
+        .when(few).then(pl.lit("few"))
+        .when(many).then(pl.lit("many"))
         .otherwise(pl.lit("ok"))
-    )
+    )  # fmt: skip
     is_other = pl.col("state").is_in(["few", "many"])
     settled = pl.when(is_other & ~_returns()).then(pl.lit("outlier")).otherwise("state")
     typical = LENGTH_NS.filter(pl.col("state") == "ok").quantile(0.5, "lower").over("device")
     slow = (pl.col("state") == "ok") & (thresholds.OUTLIER_MEDIANS * typical < LENGTH_NS)
     unlike = (
-        pl.when(pl.col("usual") == 0)
-        .then(pl.lit("warm-up"))
-        .when("recurs")
-        .then(pl.lit("ok"))
+        pl.when(pl.col("usual") == 0).then(pl.lit("warm-up"))
+        .when("recurs").then(pl.lit("ok"))
         .otherwise(pl.lit("outlier"))
-    )
+    )  # fmt: skip
     least = pl.when(is_serving).then(1).otherwise(thresholds.MIN_STEADY_STEPS)
     enough = (pl.col("state") == "ok").sum().over("device") >= least
     return (

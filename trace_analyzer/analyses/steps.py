@@ -397,9 +397,7 @@ def device_steps(step_marks: pl.DataFrame, linked_events: pl.DataFrame, kernel_l
     launched = _within(linked.drop_nulls("launch_start_ns"), "launch_start_ns", numbered)
     processes = launched.select("device", "process_id").unique()
     work = launched.group_by("device", "mark").agg(
-        pl.len().alias("activity_count"),
-        pl.col("start_ns").min().alias("first_ns"),
-        END_NS.max().alias("last_ns"),
+        pl.len().alias("activity_count"), pl.col("start_ns").min().alias("first_ns"), END_NS.max().alias("last_ns")
     )
     missing = _within(
         kernel_launches.filter("missing").select("process_id", "start_ns", "queued"), "start_ns", numbered

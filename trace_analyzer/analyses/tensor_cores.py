@@ -162,13 +162,10 @@ def _reason() -> pl.Expr:
     width = pl.col("dtype").replace_strict(_ELEMENT_BYTES, default=None, return_dtype=pl.Int64)
     narrow = pl.col("name").str.extract(_ALIGNMENT).cast(pl.Int64, strict=False) * width < _VECTOR_WIDTH
     return (
-        pl.when(pl.col("dtype") == "fp32")
-        .then(pl.lit("fp32"))
-        .when(~pl.col("uses_tensor_cores") & width.is_not_null())
-        .then(pl.lit("vector-units"))
-        .when(pl.col("uses_tensor_cores") & narrow)
-        .then(pl.lit("unaligned"))
-    )
+        pl.when(pl.col("dtype") == "fp32").then(pl.lit("fp32"))
+        .when(~pl.col("uses_tensor_cores") & width.is_not_null()).then(pl.lit("vector-units"))
+        .when(pl.col("uses_tensor_cores") & narrow).then(pl.lit("unaligned"))
+    )  # fmt: skip
 
 
 def _targets(devices: Mapping[int, Device | None]) -> pl.DataFrame:

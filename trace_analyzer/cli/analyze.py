@@ -62,9 +62,7 @@ if TYPE_CHECKING:
     help="Write each table of the report (docs/tables.md) to a file in DIR.",
 )
 @click.option(
-    "--tables-format",
-    type=click.Choice(["parquet", "csv"]),
-    help="Format of these files (parquet by default).",
+    "--tables-format", type=click.Choice(["parquet", "csv"]), help="Format of these files (parquet by default)."
 )
 @click.option(
     "--fail-on",
@@ -81,9 +79,7 @@ if TYPE_CHECKING:
 )
 @options.analysis_options()
 @click.option(
-    "--rank-summary",
-    metavar="FILE",
-    help="Write a few kilobytes for `analyze ranks` to FILE (name it *.rank.gz).",
+    "--rank-summary", metavar="FILE", help="Write a few kilobytes for `analyze ranks` to FILE (name it *.rank.gz)."
 )
 @click.option(
     "--redact",

@@ -83,10 +83,7 @@ def _two_counts(text: str) -> tuple[int, ...]:
 @_gates
 @click.option("--whole", is_flag=True, help="Compare whole recordings instead of steps.")
 @click.option(
-    "--units",
-    type=_two_counts,
-    metavar="N,M",
-    help="Units of work that the recordings of each side hold, as whole.",
+    "--units", type=_two_counts, metavar="N,M", help="Units of work that the recordings of each side hold, as whole."
 )
 @_reading
 def compare(

@@ -165,11 +165,7 @@ def _schema_option(module: str, result: str) -> Decorator:
 
 
 def result_options(
-    what: str,
-    forms: Sequence[str] = ("text", "json", "markdown"),
-    *,
-    page: str,
-    schema: tuple[str, str] | None = None,
+    what: str, forms: Sequence[str] = ("text", "json", "markdown"), *, page: str, schema: tuple[str, str] | None = None
 ) -> Decorator:
     """Return a decorator that adds options for the result, and passes them as ``results``.
 

@@ -218,17 +218,14 @@ def name_of_match() -> pl.Expr:
     """Return the expression for the name of a match's line, by its level."""
     level, category = pl.col("level"), pl.col("category")
     return (
-        pl.when(pl.col("kind") == "copy")
-        .then(category)
-        .when(level == "module")
-        .then(pl.coalesce("module", category))
+        pl.when(pl.col("kind") == "copy").then(category)
+        .when(level == "module").then(pl.coalesce("module", category))
         .when(level.is_in(["call", "operator", "replay", "anywhere", "new", "removed"]))
         .then(pl.coalesce("operator", "kernel", category))
-        .when(level == "group")
-        .then(pl.coalesce("group", category))
+        .when(level == "group").then(pl.coalesce("group", category))
         .otherwise(category)
         .alias("name")
-    )
+    )  # fmt: skip
 
 
 LINE_KEY = ("kind", "level", "phase", "name", "category")
@@ -314,12 +311,10 @@ def with_split(matches: pl.DataFrame, before_steps: int, after_steps: int) -> pl
     change = after - before
     is_counted = pl.col("before_count").is_not_null() & pl.col("after_count").is_not_null()
     by_count = (
-        pl.when(~is_counted)
-        .then(0.0)
-        .when((n == 0) | (m == 0))
-        .then(change)
+        pl.when(~is_counted).then(0.0)
+        .when((n == 0) | (m == 0)).then(change)
         .otherwise((m - n) * (before / n + after / m) / 2)
-    )
+    )  # fmt: skip
     roof = pl.col("after_roof_ns") / after_steps - pl.col("before_roof_ns") / before_steps
     is_roofed = (
         (pl.col("kind") == "kernel")

@@ -285,22 +285,17 @@ def _with_work(pieces: pl.DataFrame, report: Report) -> pl.DataFrame:
         *names.select(pl.col("kind", "name", "bucket", "group", "bound").cast(pl.Categorical))
     )
     named = lookups.as_strings(names[firsts]).select(
-        pl.when(is_kernel & (pl.col("bucket") == "communication") | of_collective)
-        .then(pl.lit("communication"))
-        .when(pl.col("kind") == "memcpy")
-        .then(pl.lit("copy"))
+        pl.when(is_kernel & (pl.col("bucket") == "communication") | of_collective).then(pl.lit("communication"))
+        .when(pl.col("kind") == "memcpy").then(pl.lit("copy"))
         .otherwise(pl.lit("kernel"))
         .alias("kind"),
-        pl.when(is_kernel)
-        .then(pl.col("bucket").fill_null("other"))
-        .when(of_collective)
-        .then(pl.lit("communication"))
-        .when(pl.col("kind") == "memset")
-        .then(pl.lit("memset"))
+        pl.when(is_kernel).then(pl.col("bucket").fill_null("other"))
+        .when(of_collective).then(pl.lit("communication"))
+        .when(pl.col("kind") == "memset").then(pl.lit("memset"))
         .otherwise(pl.concat_str(copy_direction().fill_null("unknown"), pl.lit(" copy")))
         .alias("category"),
         pl.when(is_kernel).then(pl.col("group").fill_null("other")).otherwise(pl.lit("copy")).alias("group"),
-    )[numbers]
+    )[numbers]  # fmt: skip
     is_first = ids.is_first_distinct()
     flop = names.select(pl.when((pl.col("group") == "matmul").fill_null(False) & is_first).then("flop")).to_series()
     return pieces.hstack(named).with_columns(

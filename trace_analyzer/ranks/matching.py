@@ -49,17 +49,12 @@ def coded(rows: pl.DataFrame, kinds: list[str]) -> tuple[pl.DataFrame, pl.DataFr
     ).with_columns(**codes)  # fmt: skip
     together, pairs = _with_channels(together)
     by = (
-        pl.when("is_pair", pl.col("channel").is_not_null())
-        .then(WAYS.index("pair"))
-        .when("is_pair")
-        .then(None)
-        .when(pl.col("group_hash").is_not_null() & pl.col("seq").is_not_null())
-        .then(WAYS.index("seq"))
-        .when(pl.col("comms_hash").is_not_null())
-        .then(WAYS.index("comms-id"))
-        .when(pl.col("group_hash").is_not_null() & pl.col("step").is_not_null())
-        .then(WAYS.index("order"))
-    )
+        pl.when("is_pair", pl.col("channel").is_not_null()).then(WAYS.index("pair"))
+        .when("is_pair").then(None)
+        .when(pl.col("group_hash").is_not_null() & pl.col("seq").is_not_null()).then(WAYS.index("seq"))
+        .when(pl.col("comms_hash").is_not_null()).then(WAYS.index("comms-id"))
+        .when(pl.col("group_hash").is_not_null() & pl.col("step").is_not_null()).then(WAYS.index("order"))
+    )  # fmt: skip
     together = together.with_columns(by.cast(pl.UInt8).alias("by"))
     is_way = {way: pl.col("by") == place for place, way in enumerate(WAYS)}
     step = pl.col("step").hash()

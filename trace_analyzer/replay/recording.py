@@ -283,13 +283,11 @@ def _name_kinds(events: pl.DataFrame) -> pl.DataFrame:
     part = (
         pl.when(work.is_in(list(_PARTS_OF_WORK)))
         .then(work.replace_strict(_PARTS_OF_WORK, default=None, return_dtype=pl.Int64))
-        .when(is_call)
-        .then(RUNTIME)
-        .when(is_operator)
-        .then(DISPATCH)
+        .when(is_call).then(RUNTIME)
+        .when(is_operator).then(DISPATCH)
         # Without frames, an annotation names what ran, and not what took its time.
         .otherwise(PYTHON if names.get_column("kind").is_in(["python"]).any() else UNKNOWN)
-    )
+    )  # fmt: skip
     known = names.join(host_work(names), on=["kind", "name"], how="left", maintain_order="left").with_columns(
         call.fill_null(-1).cast(pl.Int8).alias("call"),
         part.cast(pl.Int8).alias("part"),
@@ -337,12 +335,10 @@ def _activities(table: pl.DataFrame, call_of_event: Rows) -> tuple[Activities, I
         {text: FIRST_COPY + number for number, text in enumerate(COPY_KINDS)}, default=OTHER_COPY, return_dtype=pl.Int64
     )
     kind = (
-        pl.when(pl.col("kind") == "kernel")
-        .then(KERNEL)
-        .when(pl.col("kind") == "memset")
-        .then(MEMSET)
+        pl.when(pl.col("kind") == "kernel").then(KERNEL)
+        .when(pl.col("kind") == "memset").then(MEMSET)
         .otherwise(direction)
-    )
+    )  # fmt: skip
     of_name = map_unique(
         table.select("kind", "name"),
         kind.cast(pl.Int64).alias("kind"),

@@ -132,12 +132,10 @@ def attributes(graph: Graph, activities: pl.DataFrame) -> Attributes:
     )  # fmt: skip
     direction = pl.col("name").str.extract(r"(HtoD|DtoH|DtoD|PtoP)").fill_null("copy")
     named = (
-        pl.when(pl.col("kind") == "kernel")
-        .then(pl.coalesce("bucket", pl.lit("other")))
-        .when(pl.col("kind") == "memset")
-        .then(pl.lit("memset"))
+        pl.when(pl.col("kind") == "kernel").then(pl.coalesce("bucket", pl.lit("other")))
+        .when(pl.col("kind") == "memset").then(pl.lit("memset"))
         .otherwise(pl.lit("memcpy ") + direction)
-    )
+    )  # fmt: skip
     rows, firsts = factorize(*table.select("kind", "bucket", "name"))
     names = as_strings(table.select("kind", "bucket", "name")[firsts]).select(named.alias("label")).to_series()
     kinds = names.unique().sort()

@@ -264,11 +264,7 @@ def _memory_bytes(report: Report) -> int | None:
 
 
 def whatif(
-    report: Report,
-    changes: tuple[Change, ...] = (),
-    *,
-    snapshot: Memory | None = None,
-    replay: Replay | None = None,
+    report: Report, changes: tuple[Change, ...] = (), *, snapshot: Memory | None = None, replay: Replay | None = None
 ) -> WhatIf:
     """Return the effect of the changes, or of each standard change, on the judged device of an analysed trace.
 

@@ -59,8 +59,7 @@ class RunAhead:
     """Whether the CPU runs ahead of the device; all fields are null where a check of the trace withholds them."""
 
     state: Annotated[
-        RunAheadKey | None,
-        "In one word; null when too few launches are known, or another check withholds it.",
+        RunAheadKey | None, "In one word; null when too few launches are known, or another check withholds it."
     ]
     launch_lead_ns: Annotated[
         LaunchLead, "Quantiles of the launch lead: start of a launch's first activity minus the call's end."

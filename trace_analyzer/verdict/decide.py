@@ -239,11 +239,7 @@ _NOT_OWN = {
     vocabulary.EARLIER_WORK: "; {} is work from before the recording",
     vocabulary.TIME_SLICE: "; in {} another program seems to run",
 }
-_WINDOWS = {
-    "whole": "the window",
-    "trimmed": "the window from the first work to the last",
-    "step": "the step",
-}
+_WINDOWS = {"whole": "the window", "trimmed": "the window from the first work to the last", "step": "the step"}
 
 
 def _left_out_sentence(left: LeftOut | None, breaks_off: bool) -> str:

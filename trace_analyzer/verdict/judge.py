@@ -87,10 +87,7 @@ def groups_of(parts_ns: Mapping[str, int]) -> dict[Regime, int]:
 
 
 def leaders(
-    groups_ns: Floats,
-    window_ns: float,
-    levers: Levers = NO_LEVERS,
-    waiting_wins: float = t.WAITING_WINS_RATIO,
+    groups_ns: Floats, window_ns: float, levers: Levers = NO_LEVERS, waiting_wins: float = t.WAITING_WINS_RATIO
 ) -> tuple[Ints, Ints]:
     """Return the leading regime of each row of times by regime, and the one in balance with it: columns of `ORDER`, -1 for none.
 
@@ -206,10 +203,7 @@ def shares(parts_ns: Mapping[str, int]) -> Shares | None:
 
 
 def debiased(
-    parts_ns: Mapping[str, int],
-    recording: ProfilerOverhead | None,
-    cold_gap_ns: int = 0,
-    levers: Levers = NO_LEVERS,
+    parts_ns: Mapping[str, int], recording: ProfilerOverhead | None, cold_gap_ns: int = 0, levers: Levers = NO_LEVERS
 ) -> Debiased | None:
     """Return the partition without the profiler's overhead, and whether its regime stays the same.
 

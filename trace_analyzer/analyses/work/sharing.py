@@ -146,11 +146,9 @@ def _with_keys(activities: pl.DataFrame, serving_marks: pl.DataFrame) -> pl.Data
     total, asks = pl.sum_horizontal(tokens), pl.col("queries")
     of_kind = [pl.when(asks == pl.col(size)).then(of) for size, of in zip(tokens, each, strict=True)]
     read = pl.col("key_bytes") * (
-        pl.when(asks.is_between(total, 2 * total) & (total > 0))
-        .then(each[0] + each[1])
-        .when(pl.col(tokens[0]) != pl.col(tokens[1]))
-        .then(pl.coalesce(of_kind))
-    )
+        pl.when(asks.is_between(total, 2 * total) & (total > 0)).then(each[0] + each[1])
+        .when(pl.col(tokens[0]) != pl.col(tokens[1])).then(pl.coalesce(of_kind))
+    )  # fmt: skip
     return (
         activities.hstack(steps.select(*tokens, *keys))
         .with_columns(read.alias("read"))
@@ -221,12 +219,10 @@ def _shares(calls: pl.DataFrame) -> pl.DataFrame:
     # Where no name indicates a matmul, the unclassified kernels of such an operator must compute it.
     nameless = pl.col("bucket") == "other"
     works = (
-        pl.when(~pl.col("is_matmul"))
-        .then(pl.col("bucket") != "communication")
-        .when(of_owner(calls, _multiplies()) > 0)
-        .then(_multiplies())
+        pl.when(~pl.col("is_matmul")).then(pl.col("bucket") != "communication")
+        .when(of_owner(calls, _multiplies()) > 0).then(_multiplies())
         .otherwise(nameless)
-    )
+    )  # fmt: skip
     calls = calls.with_columns(works.alias("works"))
     return (
         calls.with_columns(
@@ -266,16 +262,13 @@ def _shares(calls: pl.DataFrame) -> pl.DataFrame:
 def _source() -> pl.Expr:
     """Return the source of a call's work: ``call`` or how the record was completed; null where the work is unknown."""
     return (
-        pl.when(~pl.col("known"))
-        .then(None)
-        .when("call_least")
-        .then(pl.lit("at-least"))
-        .when(pl.col("assumed_type").is_not_null())
-        .then(pl.lit("assumed-dtype"))
+        pl.when(~pl.col("known")).then(None)
+        .when("call_least").then(pl.lit("at-least"))
+        .when(pl.col("assumed_type").is_not_null()).then(pl.lit("assumed-dtype"))
         .when(pl.any_horizontal(pl.col("result_dims", "outer_dims", "gradients").is_not_null()))
         .then(pl.lit("inferred-shape"))
         .otherwise(pl.lit("call"))
-    )
+    )  # fmt: skip
 
 
 def _outer_calls(kernels: pl.DataFrame, shares: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFrame:
