@@ -315,12 +315,10 @@ def suppressed(checks: Sequence[Check], devices: pl.DataFrame) -> Mapping[str, t
 def masked(declarations: Iterable[analysis.Declaration]) -> Iterator[analysis.Node]:
     """Return the nodes of declared analyses and values; one that needs metrics is made unmasked first, then masked."""
     for declared in declarations:
-        if not declared.needs:
-            yield analysis.Node(declared.name, declared.make, declared.takes, declared.cost)
-            continue
-        unmasked = f"unmasked_{declared.name}"
-        yield analysis.Node(unmasked, declared.make, declared.takes, declared.cost)
-        yield analysis.Node(declared.name, _masking(declared), {"value": unmasked})
+        made = f"unmasked_{declared.name}" if declared.needs else declared.name
+        yield analysis.Node(made, declared.make, declared.takes, declared.cost)
+        if declared.needs:
+            yield analysis.Node(declared.name, _masking(declared), {"value": made})
 
 
 def _masking(declared: analysis.Declaration) -> Callable[[Any, Mapping[str, tuple[int, ...]]], Any]:

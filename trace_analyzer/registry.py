@@ -80,31 +80,27 @@ def _check_places(item: Analysis, taken: set[str]) -> None:
 
 def _guarded(item: Declaration, plugin: plugins.Plugin) -> Declaration:
     """Wrap a declaration's function, so that its failure leaves its result out (`plugins.refuse`)."""
-    of_table = isinstance(item, Analysis)
+    kind, nothing = ("analysis", item.table.empty()) if isinstance(item, Analysis) else ("value", _Failed())
 
     @wraps(item.make)
     def make(*args: Any, **values: Any) -> Any:
         try:
             if any(isinstance(value, _Failed) for value in values.values()):
-                return item.table.empty() if isinstance(item, Analysis) else _Failed()
+                return nothing
             made = item.make(*args, **values)
-            return _conformed(item, made) if isinstance(item, Analysis) else made
+            if isinstance(item, Analysis) and not isinstance(made, pl.DataFrame):
+                raise TypeError(f"makes a {type(made).__name__}, no DataFrame")
+            return item.table.conform(made) if isinstance(item, Analysis) else made
         except errors.TraceAnalyzerError:
             raise
         except BaseException as error:  # a panic of Polars is a BaseException, but no Exception
             if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
                 raise
-            plugins.refuse(plugin, f"{'analysis' if of_table else 'value'} {item.name}", plugins.reason(error))
-            return item.table.empty() if isinstance(item, Analysis) else _Failed()
+            plugins.refuse(plugin, f"{kind} {item.name}", plugins.reason(error))
+            return nothing
 
     made: Callable[..., Any] = make
     return replace(item, make=made)
-
-
-def _conformed(item: Analysis, made: object) -> pl.DataFrame:
-    if not isinstance(made, pl.DataFrame):
-        raise TypeError(f"makes a {type(made).__name__}, no DataFrame")
-    return item.table.conform(made)
 
 
 OWN_ANALYSES: tuple[Declaration, ...] = (

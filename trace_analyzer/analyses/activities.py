@@ -62,13 +62,9 @@ def linked_events(trace: Trace, host: Host, launch_links: tuple[pl.DataFrame, tu
     linked, _ = launch_links
     launch_ids = scatter(linked.get_column("activity_id"), linked.get_column("launch_id"), trace.device_events.height)
     calls = host.events.select(
-        pl.col("name").alias("launch_name"),
-        "process_id",
-        pl.col("thread_id").alias("launch_thread"),
-        pl.col("start_ns").alias("launch_start_ns"),
-        pl.col("end_ns").alias("launch_end_ns"),
+        "process_id", launch_name="name", launch_thread="thread_id", launch_start_ns="start_ns", launch_end_ns="end_ns"
     )[launch_ids]
-    places = calls.select(pl.col("launch_thread").alias("thread_id"), pl.col("launch_start_ns").alias("start_ns"))
+    places = calls.select(thread_id="launch_thread", start_ns="launch_start_ns")
     return (
         trace.device_events.with_columns(launch_ids)
         .hstack(calls)

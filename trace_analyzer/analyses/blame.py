@@ -84,14 +84,8 @@ def _host_work_rows(host: Host, calls: pl.DataFrame) -> pl.DataFrame:
         calls.filter(pl.col("work") == "blocking-copy").get_column("launch_id"), host.events.height
     )
     work = pl.when(copies.is_not_null()).then(pl.lit("blocking-copy")).otherwise("work")
-    return host.events.select(
-        "event_id",
-        "kind",
-        "thread_id",
-        "start_ns",
-        "end_ns",
-        "marks",
-        work.cast(host.events.schema["work"]).alias("work"),
+    return host.events.select("event_id", "kind", "thread_id", "start_ns", "end_ns", "marks", "work").with_columns(
+        work.cast(host.events.schema["work"]).alias("work")
     )
 
 

@@ -97,9 +97,9 @@ def _with_launch(gaps: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFra
     launched = activities.select(
         "launch_id",
         "process_id",
-        pl.col("launch_thread").alias("thread_id"),
-        pl.col("launch_start_ns").alias("call_start_ns"),
-        pl.col("launch_end_ns").alias("call_end_ns"),
+        thread_id="launch_thread",
+        call_start_ns="launch_start_ns",
+        call_end_ns="launch_end_ns",
     )
     frame = gaps.hstack(launched[gaps.get_column("activity_id")]).with_columns(_queued_at(gaps, activities))
     return frame.hstack(lookup(_waited(frame, activities, calls), frame, "gap_id"))
@@ -133,9 +133,9 @@ def _waited(frame: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame) 
         .select(
             "process_id",
             "thread_id",
-            pl.col("call_start_ns").alias("block_start_ns"),
-            pl.col("call_end_ns").alias("block_end_ns"),
-            pl.col("launch_id").alias("blocker_id"),
+            block_start_ns="call_start_ns",
+            block_end_ns="call_end_ns",
+            blocker_id="launch_id",
         )
         .sort("thread_id", "block_start_ns", "block_end_ns", descending=[False, False, True])
         .filter((pl.col("block_end_ns") > pl.col("block_end_ns").cum_max().shift(1).over("thread_id")).fill_null(True))

@@ -121,16 +121,9 @@ def clock_bounds(host: Host, linked_events: pl.DataFrame) -> pl.DataFrame:
     waits for which an awaited activity ends more than `CLOCK_TOLERANCE_NS` after their return. One bound in a hundred
     may be wrong.
     """
-    linked = linked_events.filter(pl.col("launch_id").is_not_null()).select(
-        "device",
-        "name",
-        "launch_name",
-        "launch_start_ns",
-        "launch_end_ns",
-        "start_ns",
-        intervals.END_NS,
-        host.events.get_column("process_id")[linked_events.get_column("launch_id").drop_nulls()],
-    )
+    process = host.events.get_column("process_id")[linked_events.get_column("launch_id").drop_nulls()]
+    columns = ("device", "name", "launch_name", "launch_start_ns", "launch_end_ns", "start_ns", intervals.END_NS)
+    linked = linked_events.filter(pl.col("launch_id").is_not_null()).select(*columns, process)
     rest = 1 - thresholds.SKEW_QUANTILE
     since_launch = (pl.col("start_ns") - pl.col("launch_start_ns")).quantile(rest, interpolation="nearest")
     late = pl.concat([_after_copies(linked), _after_synchronizes(host, linked)])

@@ -196,12 +196,9 @@ def _chains(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFrame:
 def _updates(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
     """Return the kernels that steps of optimizers launch, and of which step; no rows of steps with a fused kernel."""
     steps = host.those((pl.col("kind") == "annotation") & pl.col("name").str.contains(OPTIMIZER_STEP)).select(
-        pl.col("thread_id").alias("launch_thread"),
-        "start_ns",
-        "end_ns",
-        pl.col("event_id").alias("step_id"),
-        pl.col("name").str.extract(OPTIMIZER_STEP).alias("optimizer"),
-    )
+        pl.col("name").str.extract(OPTIMIZER_STEP).alias("optimizer"), "start_ns", "end_ns",
+        launch_thread="thread_id", step_id="event_id",
+    )  # fmt: skip
     kernels = activities.select(
         "kind", "bucket", "name", "operator", "device", "activity_id", "start_ns", "duration_ns", "launch_thread",
         "launch_start_ns",

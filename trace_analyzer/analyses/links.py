@@ -90,16 +90,9 @@ def operators_of(host: Host, events: pl.DataFrame) -> pl.DataFrame:
 
 
 def _calls(host: Host) -> pl.DataFrame:
-    launches = host.names.select(pl.col("name").str.contains(LAUNCHING)).to_series()
-    return host.calls.select(
-        pl.col("event_id").alias("launch_id"),
-        "process_id",
-        "thread_id",
-        "correlation",
-        "start_ns",
-        "end_ns",
-        launches[host.calls.get_column("name_id")].alias("launches"),
-    )
+    launches = host.names.select(pl.col("name").str.contains(LAUNCHING).alias("launches")).to_series()
+    calls = host.calls.select("process_id", "thread_id", "correlation", "start_ns", "end_ns", launch_id="event_id")
+    return calls.with_columns(launches[host.calls.get_column("name_id")])
 
 
 def _by_correlation(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:

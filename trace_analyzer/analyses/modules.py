@@ -344,13 +344,7 @@ def module_frames(host: Host) -> pl.DataFrame:
         .with_columns((pl.col("opened") - pl.col("closed").fill_null(0)).alias("depth"))
         .sort("rank")
     )
-    outer = deep.select(
-        "thread_id",
-        "rank",
-        pl.col("depth") + 1,
-        pl.col("event_id").alias("parent_id"),
-        pl.col("module").alias("parent"),
-    )
+    outer = deep.select("thread_id", "rank", pl.col("depth") + 1, parent_id="event_id", parent="module")
     return deep.join_asof(outer, on="rank", by=["thread_id", "depth"], check_sortedness=False).select(
         "event_id", "thread_id", "start_ns", "end_ns", "module", "depth", "parent_id", "parent"
     )

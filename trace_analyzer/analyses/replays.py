@@ -86,13 +86,9 @@ class Executions:
         calls = self.host.calls_of(KERNEL_LAUNCH) if self.graph_captures.height else self.host.calls.clear()
         calls = calls.filter(links.is_captured(calls, self.graph_captures)).sort("start_ns", "event_id")
         places = links.first_of_id(calls).select(
-            "process_id",
-            "thread_id",
-            "start_ns",
-            pl.col("start_ns").alias("time_ns"),
-            pl.col("event_id").alias("launch_id"),
-            pl.col("name").cast(pl.String).alias("launch_name"),
-        )
+            "process_id", "thread_id", "start_ns", pl.col("name").cast(pl.String).alias("launch_name"),
+            time_ns="start_ns", launch_id="event_id",
+        )  # fmt: skip
         numbered = self.graph_captures.with_row_index("capture")
         located = lookup_at(places, "start_ns", numbered, ["process_id"], ["capture"])
         located = with_module_event(links.operators_of(self.host, located), self.module_frames)

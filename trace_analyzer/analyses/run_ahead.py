@@ -169,7 +169,7 @@ def drains(queue: pl.DataFrame, launches: pl.DataFrame, idle_causes: pl.DataFram
     event takes less than half of this time, the cause is its enclosing event, which contains many short ones.
     """
     empty = _with_idle(_empty_times(queue), idle_causes).filter(pl.col("idle_ns") > 0)
-    stretches = _with_stretch(empty, launches, context)
+    stretches = _with_stretch(empty, launches)
     ids = _drained_by(stretches, context)
     phase = context.events.get_column("phase")[ids]
     attributed = stretches.with_columns(ids.alias("event_id"), phase).hstack(context.code(ids))
@@ -213,7 +213,7 @@ def _with_idle(empty: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _with_stretch(empty: pl.DataFrame, launches: pl.DataFrame, context: Context) -> pl.DataFrame:
+def _with_stretch(empty: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Add the launch that ended each interval, its thread, and the host time before it without a queued launch."""
     queued = (
         launches.filter(pl.col("lead_ns") >= 0)

@@ -123,15 +123,7 @@ def _spans(host: Host, condition: pl.Expr) -> pl.DataFrame:
     """Return host events whose name meets a condition, in order, with their process and their bounds."""
     return (
         host.those(condition)
-        .select(
-            "process_id",
-            "thread_id",
-            "kind",
-            "name",
-            "name_id",
-            pl.col("start_ns").alias("host_start_ns"),
-            pl.col("end_ns").alias("host_end_ns"),
-        )
+        .select("process_id", "thread_id", "kind", "name", "name_id", host_start_ns="start_ns", host_end_ns="end_ns")
         .sort("process_id", "host_start_ns", maintain_order=True)
     )
 
@@ -344,15 +336,7 @@ def _best(marks: pl.DataFrame, launched: pl.DataFrame, apart: Sequence[str] = _T
     )
     chosen = (
         chosen.join(counted_on, on=["process_id", "source"], how="anti")
-        .sort(
-            "process_id",
-            "repeats",
-            "inside",
-            "first_ns",
-            "source",
-            "thread_id",
-            descending=[False, False, True, False, False, False],
-        )
+        .sort("process_id", "repeats", -pl.col("inside"), "first_ns", "source", "thread_id")
         .unique("process_id", keep="first", maintain_order=True)
     )
     return grouped.join(chosen, on=_TRACK, how="semi", maintain_order="left")

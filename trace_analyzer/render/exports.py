@@ -108,12 +108,7 @@ _TRACKS = {_CAUSES: "why it is idle", _REGIMES: "regime of the step", _DIFFERENC
 
 
 def write_perfetto(
-    source: str | os.PathLike[str],
-    report: Report,
-    path: Path,
-    differences: pl.DataFrame | None = None,
-    *,
-    max_bytes: int = DEFAULT_MAX_BYTES,
+    source: str | os.PathLike[str], report: Report, path: Path, differences: pl.DataFrame | None = None
 ) -> Path:
     """Write the trace at ``source`` with the added tracks to ``path``, and return it.
 
@@ -126,7 +121,7 @@ def write_perfetto(
     if report.trace.profiler is not None:
         return write_blocks(path, document_of(chain(events(report, differences), _recorded(report)), _header(report)))
     added = b",\n".join(map(event_text, events(report, differences)))
-    return write_blocks(path, _with_added(content_of(source, max_bytes=max_bytes).blocks(), added, str(source)))
+    return write_blocks(path, _with_added(content_of(source, max_bytes=DEFAULT_MAX_BYTES).blocks(), added, str(source)))
 
 
 def write_blocks(path: Path, blocks: Iterable[bytes]) -> Path:
