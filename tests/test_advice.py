@@ -94,14 +94,19 @@ def test_recompilation_says_how_many_regions_had_been_compiled_before() -> None:
 
 
 def test_waits_count_where_the_device_works() -> None:
-    """Check waits of two threads, from 0 to 60 and 40 to 100 us; the device works from 50 to 90 and from 95 us on."""
-    waits = [(1, BLOCKING, 0, 60), (2, BLOCKING, 40, 100), (3, "other", 0, 1_000)]
-    calls = pl.DataFrame(waits, schema=["event_id", "work", "start_ns", "end_ns"], orient="row")
+    """Check waits of two threads, from 0 to 60 and 40 to 100 us; the device works from 50 to 90 and from 95 us on.
+
+    A wait of another process, which launches nothing, does not count.
+    """
+    waits = [(1, BLOCKING, 0, 60, 0), (2, BLOCKING, 40, 100, 0), (3, "other", 0, 1_000, 0), (4, BLOCKING, 0, 45, 1)]
+    calls = pl.DataFrame(waits, schema=["event_id", "work", "start_ns", "end_ns", "process_id"], orient="row")
+    calls = calls.with_columns(thread_id=pl.col("event_id"))
     launched = {"kind": ["kernel"], "launch_id": [3], "start_ns": [0], "duration_ns": [5]}
     busy = pl.DataFrame({"start_ns": [50, 70, 95], "end_ns": [70, 90, 500]})
     context: Any = SimpleNamespace(
-        host=SimpleNamespace(calls=calls), busy_parts=busy, within=SimpleNamespace(activities=pl.DataFrame(launched))
-    )
+        host=SimpleNamespace(calls=calls), busy_parts=busy, within=SimpleNamespace(activities=pl.DataFrame(launched)),
+        launch_threads=pl.Series([1]),
+    )  # fmt: skip
     assert waited_ns(context) == 45
 
 
