@@ -87,6 +87,8 @@ def test_estimates_and_comparisons(tools: Tools) -> None:
     assert "5.37 ms" in tools.whatif(LOADING, prefetch=4)
     assert "batch" in tools.whatif(GRAPH, batch=2)
     assert next_call(tools.whatif(LOADING)) == ("whatif", {"trace": LOADING, "prefetch": 3})
+    fused = "synthetic_memory-bandwidth.json.gz"
+    assert next_call(Tools(SAMPLES).whatif(fused)) == ("whatif", {"trace": fused, "fuse_only": "chain"})
     with pytest.raises(UsageError, match="exclude each other"):
         tools.whatif(GRAPH, warm=True, warm_only="allocation")
     assert "as fast" in tools.compare(LOADING, LOADING)
@@ -122,6 +124,13 @@ def test_traces_are_listed_newest_first_and_links_are_not_followed(tmp_path: Pat
     *lines, call = Tools(tmp_path).traces().splitlines()
     assert lines == [f"{name}  2 B, 2001-09-09 01:46 UTC" for name in names[:3]]
     assert call == 'next call: analyze {"trace": "b.json"}'
+    for name, call in {
+        "a.pickle.gz": 'memory {"source": "a.pickle.gz"}',
+        "a/r.rank.gz": 'ranks {"source": "a"}',
+    }.items():
+        (tmp_path / name).write_bytes(b"")
+        assert Tools(tmp_path).traces().endswith(f"next call: {call}\n")
+        (tmp_path / name).unlink()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from simulator import Stream, Thread
 
 from trace_analyzer import cli, errors, pipeline, report
 from trace_analyzer.compare import judgement, profiles
-from trace_analyzer.compare.scaling import _batches, scaling
+from trace_analyzer.compare.scaling import LEAST_FACTOR, _batches, scaling
 from trace_analyzer.documents.comparison import scaling_chart
 
 CASES, PAIRS = SAMPLES / "gpu_cases", CORPUS.parent / "pairs"
@@ -38,6 +38,7 @@ def test_the_host_takes_no_longer_than_the_shortest_step() -> None:
     """Chance makes the step grow from batch 1 to 2 and shrink afterwards: batch 1 tells of the host all the same."""
     result = scaling(*(CASES / f"prefill_b{batch}.json.gz" for batch in (1, 2, 4, 8)))
     assert result.host_floor_ns == pytest.approx(min(point.step_ns for point in result.points), rel=0.03)
+    assert all(item.work_ratio >= LEAST_FACTOR for item in result.operators), "exponents over less work are noise"
 
 
 @pytest.mark.slow

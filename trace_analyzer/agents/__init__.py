@@ -20,7 +20,8 @@ MOST_CHARACTERS = 6_000
 """Longest answer; a cut answer names where to find the rest."""
 _KEPT = 4
 _MOST_TRACES = 50
-_LISTED = (".json", ".json.gz", ".json.zst", ".rank.gz", ".sqlite", ".pickle")
+_SNAPSHOTS = (".pickle", ".pickle.gz", ".pickle.zst")
+_LISTED = (".json", ".json.gz", ".json.zst", ".rank.gz", ".sqlite", ".sqlite.gz", *_SNAPSHOTS)
 _OWN_FILES = (".report.json", ".calibration.json")
 
 
@@ -58,7 +59,9 @@ class Tools:
             lines.append(f"and {len(found) - len(lines)} older")
         newest = found[0][1]
         given = str(newest.relative_to(self.root))
-        snapshot = newest.suffix == ".pickle"
+        if newest.name.endswith(".rank.gz"):
+            return answer("\n".join(lines), "ranks", {"source": str(newest.parent.relative_to(self.root))})
+        snapshot = newest.name.endswith(_SNAPSHOTS)
         return answer("\n".join(lines), *(("memory", {"source": given}) if snapshot else ("analyze", {"trace": given})))
 
     def analyze(self, trace: str) -> str:
@@ -132,6 +135,7 @@ class Tools:
             speedup: factor by bucket, operator, module, communication or cpu, such as {"matmul": 2}.
         """
         from trace_analyzer.allocator.answer import memory as recorded
+        from trace_analyzer.explain.lookups import change_options
         from trace_analyzer.replay.whatif import changes_of, whatif as estimated
 
         for name, whole, part in (("fuse", fuse, fuse_only), ("warm", warm, warm_only)):
@@ -147,10 +151,10 @@ class Tools:
         result = estimated(self._of(trace), changes, snapshot=snapshot)
         if result.status != "ok":
             return answer(f"no estimate: {result.reason}", "explain", {"trace": trace, "id": "verdict"})
-        best = next((item for item in result.scenarios if item.what == "change" and item.saves_ratio > 0), None)
-        if best is not None and not changes:
-            value = int(best.options["workers"]) if "workers" in best.options else True
-            return answer(result.summary(), "whatif", {"trace": trace, best.name.replace("-", "_"): value})
+        if not changes and result.helpful:
+            best = result.helpful[0]
+            words = change_options(best.name, best.options)
+            return answer(result.summary(), *called(shlex.join(("analyze", "whatif", trace, *words)), trace))
         return answer(result.summary(), "compare", {"before": trace, "after": "the trace recorded after the change"})
 
     def compare(self, before: str, after: str) -> str:

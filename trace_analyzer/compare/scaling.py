@@ -300,7 +300,7 @@ def _operators(one: Point, other: Point, before: Profile, after: Profile) -> lis
             if row[column] and row[f"{column}_after"]:
                 ratio, work = row[f"{column}_after"] / row[column], name
                 break
-        if abs(math.log(ratio)) > 0.05:
+        if abs(math.log(ratio)) >= math.log(LEAST_FACTOR):
             times = row["total_ns"], row["total_ns_after"]
             exponents.append(_exponent(row["operator"], one, other, *times, ratio, work))  # type: ignore[arg-type]
     return exponents

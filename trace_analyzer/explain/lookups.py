@@ -120,12 +120,13 @@ def whatif_options(item: Advice) -> tuple[str, ...]:
     fix = fixes().get(item.id)
     if fix is None or fix.replayed is None:
         return ()
-    name = fix.replayed["name"]
-    parts = [str(value) for key, value in fix.replayed.items() if key in PART_OPTION.values()]
-    if parts:
-        return f"--{name}-only", *parts
-    figures = (value for key, value in fix.replayed.items() if key != "name")
-    return (f"--{name}", *(value if isinstance(value, str) else f"{value:g}" for value in figures))
+    return change_options(fix.replayed["name"], {key: value for key, value in fix.replayed.items() if key != "name"})
+
+
+def change_options(name: str, figures: Mapping[str, float | str]) -> tuple[str, ...]:
+    """Return the options of `analyze whatif` for a change with its figures, or with the part of it that it names."""
+    suffix = "-only" if figures.keys() & set(PART_OPTION.values()) else ""
+    return (f"--{name}{suffix}", *(value if isinstance(value, str) else f"{value:g}" for value in figures.values()))
 
 
 def _at_place(report: Report, item: Advice) -> tuple[str, ...]:
