@@ -120,7 +120,9 @@ def whatif_options(item: Advice) -> tuple[str, ...]:
     fix = fixes().get(item.id)
     if fix is None or fix.replayed is None:
         return ()
-    return change_options(fix.replayed["name"], {key: value for key, value in fix.replayed.items() if key != "name"})
+    return change_options(
+        str(fix.replayed["name"]), {key: value for key, value in fix.replayed.items() if key != "name"}
+    )
 
 
 def change_options(name: str, figures: Mapping[str, float | str]) -> tuple[str, ...]:
