@@ -129,6 +129,17 @@ def test_each_replayed_fix_has_options_that_whatif_takes(fix: Fix) -> None:
     assert context.params[option] in (True, *replayed.values())
 
 
+def test_a_kernel_of_two_devices_is_told_once_with_the_runs_of_both() -> None:
+    runs = [
+        [launched("k", 100 * n, 1_000 + 100 * n, 10 + 20 * n, n + 9 * d, device=d) for n in range(1, 3)] for d in (0, 1)
+    ]
+    report = analyze(trace_bytes([*runs, launched("k", 400, 1_400, 90, 99, device=1)]))
+    (line,) = (line for line in agent.agent_text(report).splitlines() if line.startswith("kernel:"))
+    answer = report.explain("kernel:k")
+    assert (answer.facts["count"], answer.facts["time_ns"], answer.facts["median_ns"]) == (5, 250_000, 50_000)
+    assert "  250 us, 100 % of kernel time, 5 runs: k" in line
+
+
 def test_things_of_another_device_have_it_behind_their_id() -> None:
     report = gpu_report(devices=2)
     other = replace(report.steps[1], device=1)

@@ -37,7 +37,12 @@ def document(report: JobReport) -> Document:
         job.sentence,
         (
             Chapter("problems", "Problems", [Notes(lines, "warning")] if (lines := doubt_lines(report)) else []),
-            Chapter("late", "Late ranks", _late(report), f"Means of the {report.unit}s in which they are late."),
+            Chapter(
+                "late",
+                "Late ranks",
+                _late(report),
+                f"Means of the {report.unit}s in which they are late; last in: of all collectives.",
+            ),
             Chapter("ranks", "Ranks", _ranks(report), times),
             Chapter(
                 "figures",

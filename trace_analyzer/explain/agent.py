@@ -165,10 +165,11 @@ def _broken_checks(report: Report) -> Iterator[str]:
 
 
 def _kernels(report: Report) -> Iterator[str]:
-    for row in report.tables["kernels"].head(_TOP_KERNELS).to_dicts():
-        name = kernel_label(row["name"], 60)
-        time = f"{units.duration(row['time_ns'])}, {units.percent(row['time_ratio'])} of kernel time"
-        yield f"kernel:{items.kernel_hash(row['name'])}  {time}, {units.counted(row['count'], 'run')}: {name}"
+    for name in items.kernel_names(report)[:_TOP_KERNELS]:
+        of_devices = items.kernel_totals(report.tables["kernels"].filter(name=name).to_dicts())
+        time = f"{units.duration(of_devices['time_ns'])}, {units.percent(of_devices['time_ratio'])} of kernel time"
+        runs = units.counted(of_devices["count"], "run")
+        yield f"kernel:{items.kernel_hash(name)}  {time}, {runs}: {kernel_label(name, 60)}"
 
 
 def _steps(report: Report) -> Iterator[str]:

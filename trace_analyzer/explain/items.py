@@ -97,6 +97,11 @@ def kernel_totals(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return sums | {"time_ratio": sums["time_ratio"] / len(rows)}
 
 
+def median_ns(runs: pl.DataFrame) -> float:
+    """Return the median duration of runs of a kernel, of all devices."""
+    return float(runs.select(pl.col("duration_ns").median()).item())
+
+
 def step_parts(report: Report, step: StepReport, device: int | None) -> list[tuple[str, int, float]]:
     """Return part, time in ns and ratio of a device's time within a step, longest first."""
     end = step.start_ns + step.duration_ns

@@ -212,7 +212,7 @@ def _kernel(report: Report, asked: str) -> Explanation | None:
         text=(_bound_text(first["bound"]),) if first["bound"] in PARTS else (),
         facts={
             **items.kernel_totals(summed),
-            "median_ns": first["median_ns"],
+            "median_ns": items.median_ns(runs),
             "bucket": first["bucket"],
             "bound": label(first["bound"]) if first["bound"] else None,
             "operator": first["operator"],

@@ -142,9 +142,8 @@ def late_ranks(by_step: pl.DataFrame, rows: pl.DataFrame, floor_ns: float) -> tu
         .then(pl.lit("once"))
         .otherwise(pl.lit("wandering"))
     )
-    summed = means.join(sums, on="rank").with_columns(
-        kind.alias("kind"), (pl.col("led") / pl.col("split")).alias("led_ratio")
-    )
+    led = by_step.group_by("rank").agg(led_ratio=pl.col("led").sum() / pl.col("split").sum())  # outside of steps, too
+    summed = means.join(sums, on="rank").join(led, on="rank").with_columns(kind.alias("kind"))
     total = pl.col("late_ns") * pl.col("late_steps")
     return summed.sort(total, "rank", descending=[True, False]), float(own.get_column("once_ns").max() or floor_ns)  # type: ignore[arg-type]
 
