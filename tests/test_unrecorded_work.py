@@ -1,10 +1,13 @@
 """Test device work that the trace lacks: waits, launches and steps prove it, and it is neither idle time nor judged."""
 
+import re
 from typing import Any
 
 import pytest
 from kineto import Event, analysed, annotation, call, flow, kernel, launch, op
 
+from trace_analyzer.explain.agent import agent_text
+from trace_analyzer.explain.items import longest_gaps
 from trace_analyzer.replay.whatif import whatif
 from trace_analyzer.report import Report
 
@@ -43,6 +46,9 @@ def test_a_wait_that_outlasts_all_recorded_work_proves_work(wait: str) -> None:
     assert unrecorded_ns(lost) / sum(lost.verdict.parts_ns.values()) == pytest.approx(0.715, abs=0.01)
     assert "the CPU waited for device work that the trace lacks" in lost.verdict.headline
     assert set(lost.tables["causes"].get_column("cause")) >= {"unrecorded-work"}
+    (longest,) = longest_gaps(lost, 1).get_column("gap_id")
+    assert lost.explain(f"gap:{longest}").title == "device 0 works unseen: Unrecorded work"
+    assert re.search(rf"^gap:{longest}  \S+ [mu]s, Unrecorded work$", agent_text(lost), re.MULTILINE)
     control = analysed(*(event for number in range(6) for event in step(number, lost=False, wait=wait)))
     assert (control.verdict.status, unrecorded_ns(control)) == ("ok", 0)
     refused, estimated = whatif(lost), whatif(control)

@@ -10,7 +10,7 @@ from trace_analyzer.render import phrasing, row_phrases
 from trace_analyzer.render.names import kernel_label
 from trace_analyzer.report import Report
 from trace_analyzer.report.summaries import broken_checks, part_totals, shares_of, step_totals
-from trace_analyzer.vocabulary import label
+from trace_analyzer.vocabulary import UNSEEN, label
 
 MOST_BYTES = 2_000
 _LONGEST = 240  # characters of a line, so that no name in a trace displaces the other lines
@@ -114,7 +114,8 @@ def _lines(report: Report) -> Iterator[str]:
     for tip in phrasing.record_instead(report):
         yield f"record  {tip}"
     for row in items.longest_gaps(report, _TOP_GAPS).to_dicts():
-        yield f"gap:{row['gap_id']}  {units.duration(row['duration_ns'])} idle, {label(row['cause'])}"
+        idle = "" if row["cause"] in UNSEEN else " idle"
+        yield f"gap:{row['gap_id']}  {units.duration(row['duration_ns'])}{idle}, {label(row['cause'])}"
     for number, row in enumerate(report.tables["memory"].head(_TOP_MEMORY).to_dicts()):
         held = ", ".join(filter(None, (row["category"], row["operator"], row["module"])))
         yield f"memory:{number}  {units.memory_size(row['live_bytes'])}, {units.percent(row['live_ratio'])} of the peak: {held}"

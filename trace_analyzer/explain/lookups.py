@@ -13,7 +13,7 @@ from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.explain import Explanation, items
 from trace_analyzer.render import phrasing, row_phrases
 from trace_analyzer.report import Advice, Report, Value, Verdict, summaries
-from trace_analyzer.vocabulary import PART_OPTION, PARTS, label
+from trace_analyzer.vocabulary import PART_OPTION, PARTS, UNSEEN, label
 
 _MOST_ROWS = 8
 
@@ -154,7 +154,7 @@ def _gap(report: Report, asked: str) -> Explanation | None:
     start = gap["start_ns"]
     return Explanation(
         id=asked,
-        title=f"{_device(report, gap['device'])} idles: {label(gap['cause'])}",
+        title=f"{_device(report, gap['device'])} {'works unseen' if gap['cause'] in UNSEEN else 'idles'}: {label(gap['cause'])}",
         text=(PARTS[gap["cause"]].definition,) if gap["cause"] in PARTS else (),
         facts={
             "duration_ns": gap["duration_ns"],
