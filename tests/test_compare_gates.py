@@ -1,6 +1,7 @@
 """Check that gates that cannot judge refuse with a reason and exit code 2; none passes silently."""
 
 import dataclasses
+import re
 from functools import cache
 
 import click
@@ -49,6 +50,18 @@ def test_a_growth_that_may_be_chance_is_reported_with_what_would_have_been_seen(
     (held,) = gates.held(decomposition.compare_profiles(before, after), (GATE,))
     assert not held.broke
     assert "no more than chance; so many steps show" in held.why
+
+
+def test_a_step_that_shrinks_has_the_sign_of_a_gain() -> None:
+    """A gate that holds with "24 % of BEFORE's; allowed are 5 %" reads as one that broke."""
+    sides = [profile(BASE.faster(mm_ns=mm_ns)) for mm_ns in (2 * BASE.mm_ns, BASE.mm_ns)]
+    for (before, after), sign in ((sides, "-"), (sides[::-1], "+")):
+        (held,) = gates.held(decomposition.compare_profiles(before, after), (GATE,))
+        assert held.broke is (sign == "+")
+        changes = (
+            rf"the step changes by \{sign}[\d.]+ [mu]s \(\{sign}\d+ % of BEFORE's [\d.]+ [mu]s\); allowed are \+5\.0 %"
+        )
+        assert re.search(changes, held.why)
 
 
 def test_a_bare_number_of_1_or_more_is_no_share() -> None:

@@ -78,7 +78,7 @@ def compare_profiles(before: Profile, after: Profile) -> comparison.Comparison:
     if _unlike_steps(before, after):
         bare = "before" if after.has_steps else "after"
         return _refused(
-            f"{bare} has no steps, and its calls do not tell how many steps of the other side it holds; --whole compares the recordings",
+            f"{bare} has no steps, and its calls do not tell how many steps of the other side it holds; analyze compare --whole compares the recordings",
             before,
             after,
         )

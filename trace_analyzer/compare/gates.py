@@ -118,9 +118,10 @@ def _hold(result: comparison.Comparison, gate: Gate) -> GateResult:
         independent = before.are_recordings_units, after.are_recordings_units
         real = statistics.difference(*_of_lines(result, gate), floor=floor, independent=independent)
     scale, unit = scale_of(step)
+    sign = "+" if real.value > 0 else "-" if real.value < 0 else ""
     grown = (
-        f"{name} takes {signed(real.value, scale)} {unit} a step ({percent(abs(real.value) / step)} of BEFORE's"
-        f" {scaled(step, scale)} {unit})"
+        f"{name} changes by {signed(real.value, scale)} {unit}{' a step' if name != 'the step' else ''}"
+        f" ({sign}{percent(abs(real.value) / step)} of BEFORE's {scaled(step, scale)} {unit})"
     )
     too_much = real.value > gate.ratio * step
     if too_much and real.significant is False:
@@ -131,7 +132,7 @@ def _hold(result: comparison.Comparison, gate: Gate) -> GateResult:
                 f" of the rest, as {line_phrase(adjustment.left_out)} varies from {ends} a step, which may be chance"
             )
         return GateResult(gate, False, f"{gate.option}: {grown}, no more than chance{shown}")
-    return GateResult(gate, too_much, f"{gate.option}: {grown}; allowed are {percent(gate.ratio)}")
+    return GateResult(gate, too_much, f"{gate.option}: {grown}; allowed are +{percent(gate.ratio)}")
 
 
 def _of_lines(result: comparison.Comparison, gate: Gate) -> tuple[list[float], list[float]]:

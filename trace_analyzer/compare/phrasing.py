@@ -130,7 +130,7 @@ def _adjusted(result: Comparison) -> str:
     low, high = (signed(end, scale) for end in item.interval_ns)
     return (
         f"{line_label(item.left_out)} varies from {scaled(item.least_ns, scale)} to {scaled(item.most_ns, scale)} {unit}{a_step(result)}, and so few"
-        f" observations show no difference of it between the sides. If that is chance, the rest of the step takes {signed(item.difference_ns, scale)} {unit}"
+        f" observations show no difference of it between the sides. If that is chance, the rest of the step changes by {signed(item.difference_ns, scale)} {unit}"
         f" ({low} to {high})."
     )
 
