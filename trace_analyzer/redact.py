@@ -9,7 +9,7 @@ occurrence. Directories, addresses, the host's name, arguments and call stacks a
 import dataclasses
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -190,8 +190,25 @@ class Redaction:
 
     def result(self, value: T) -> T:
         """Return a comparison or an estimate with redacted texts and frames, including those made later."""
-        cleaned: T = _clean_texts(value, self.text, self._table)
+        cleaned: T = self._cleaned(value)
         return cleaned
+
+    def _cleaned(self, value: Any) -> Any:
+        """Clean every text in a value: in dataclasses, mappings, tuples, frames and functions that make frames."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, pl.DataFrame):
+            return self._table(value)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            fields = (f.name for f in dataclasses.fields(value) if f.init)
+            return dataclasses.replace(value, **{name: self._cleaned(getattr(value, name)) for name in fields})
+        if isinstance(value, Mapping):
+            return {key: self._cleaned(item) for key, item in value.items()}
+        if isinstance(value, tuple):
+            return tuple(map(self._cleaned, value))
+        if callable(value) and not isinstance(value, type):
+            return lambda *given: self._cleaned(value(*given))
+        return value
 
     def _identifier(self, match: re.Match[str]) -> str:
         identifier = match[0]
@@ -255,21 +272,3 @@ def _host_pattern(file_names: Iterable[str]) -> re.Pattern[str]:
         return _NOTHING
     patterns = [re.escape(host) + (r"(?=_\d|\b)" if re.search(r"[\d.]", host) else r"(?=_\d)") for host in hosts]
     return re.compile(rf"(?<!\w)(?:{'|'.join(sorted(patterns, key=len, reverse=True))})")
-
-
-def _clean_texts(value: Any, clean: Callable[[str], str], clean_table: Callable[[pl.DataFrame], pl.DataFrame]) -> Any:
-    """Clean every text in a value: in dataclasses, mappings, tuples, frames and functions that make frames."""
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, pl.DataFrame):
-        return clean_table(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = (f.name for f in dataclasses.fields(value) if f.init)
-        return dataclasses.replace(value, **{f: _clean_texts(getattr(value, f), clean, clean_table) for f in fields})
-    if isinstance(value, Mapping):
-        return {key: _clean_texts(item, clean, clean_table) for key, item in value.items()}
-    if isinstance(value, tuple):
-        return tuple(_clean_texts(item, clean, clean_table) for item in value)
-    if callable(value) and not isinstance(value, type):
-        return lambda *given: _clean_texts(value(*given), clean, clean_table)
-    return value

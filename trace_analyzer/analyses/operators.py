@@ -185,13 +185,7 @@ def bucket_work(kernels: pl.DataFrame) -> pl.DataFrame:
     `thresholds.KNOWN_RATE_RATIO`. Shares of FLOP are null where it is for all matmuls and convolutions together, which
     have nearly all FLOP.
     """
-    sums = (
-        kernels.drop_nulls("bucket")
-        .group_by("bucket")
-        .agg(pl.col("group").mode().sort().first(), *work_sums())
-        .sort("time_ns", "bucket", descending=[True, False])
-    )
-    return sums.with_columns(*work_rates(), *_shares()).with_columns(*_well_known())
+    return _summed(kernels, "bucket", pl.col("group").mode().sort().first()).with_columns(*_well_known())
 
 
 def group_work(kernels: pl.DataFrame) -> pl.DataFrame:
@@ -200,20 +194,16 @@ def group_work(kernels: pl.DataFrame) -> pl.DataFrame:
     This is the article's "normalization achieves 250x less FLOP/s". It is null where too little of either group's time
     has known FLOP for its rate to represent the group.
     """
-    sums = (
-        kernels.drop_nulls("group")
-        .group_by("group")
-        .agg(*work_sums())
-        .sort("time_ns", "group", descending=[True, False])
-    )
     rate = pl.when(pl.col("known_ratio") >= thresholds.KNOWN_RATE_RATIO).then("achieved_flop_per_s")
     matmul = rate.filter(pl.col("group") == "matmul").first()
     slower = pl.when(rate > 0).then(matmul / rate)
-    return (
-        sums.with_columns(*work_rates(), *_shares())
-        .with_columns(slower.alias("slower_ratio"))
-        .with_columns(*_well_known())
-    )
+    return _summed(kernels, "group").with_columns(slower.alias("slower_ratio")).with_columns(*_well_known())
+
+
+def _summed(kernels: pl.DataFrame, by: str, *figures: pl.Expr) -> pl.DataFrame:
+    """Return sums, rates and shares of kernels with this key, longest first."""
+    sums = kernels.drop_nulls(by).group_by(by).agg(*figures, *work_sums())
+    return sums.sort("time_ns", by, descending=[True, False]).with_columns(*work_rates(), *_shares())
 
 
 def _shares() -> list[pl.Expr]:

@@ -7,6 +7,7 @@ import polars as pl
 
 from trace_analyzer.analyses.chart_data import longest_intervals
 from trace_analyzer.analyses.host import Context, Host
+from trace_analyzer.analyses.roofline import known_sum
 from trace_analyzer.analyses.steps import HostSteps, device_steps, outermost
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.event_names import DATA_LOADING, STEP_KINDS, serving_steps
@@ -90,7 +91,7 @@ def serving_table(annotated_steps: pl.DataFrame, serving_verdicts: pl.DataFrame)
         length.sum().alias("time_ns"),
         length.median().round().alias("median_ns"),
         pl.col("busy_ns").sum(),
-        *(pl.when(pl.col(column).is_not_null().any()).then(pl.col(column).sum()).alias(column) for column in _SUMS),
+        *map(known_sum, _SUMS),
         pl.when(sized.any()).then(pl.col("tokens").sum() * NS_PER_S / length.filter(sized).sum()).alias("tokens_per_s"),
     )
     order = pl.col("step_kind").replace_strict({kind: n for n, kind in enumerate(STEP_KINDS)}, return_dtype=pl.Int8)
