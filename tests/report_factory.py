@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, Literal
 
 import polars as pl
@@ -62,7 +63,12 @@ def frame(table: schema.Table, rows: Rows = ()) -> pl.DataFrame:
 
 def frames(**rows: Rows) -> dict[str, pl.DataFrame]:
     """Build all tables of a report; those not named are empty."""
-    return {table.name: frame(table, rows.get(table.name, ())) for table in registry.TABLES}
+    return _empty() | {table.name: frame(table, rows[table.name]) for table in registry.TABLES if table.name in rows}
+
+
+@cache
+def _empty() -> dict[str, pl.DataFrame]:
+    return {table.name: table.empty() for table in registry.TABLES}
 
 
 def empty_report(
