@@ -22,6 +22,8 @@ from typing import Any
 import pytest
 from hypothesis import is_hypothesis_test, settings
 
+from trace_analyzer import tuning
+
 QUICK_SHARE = 20
 """Divisor of a property test's examples in the quick tier."""
 SLOW_SHARE = 3
@@ -79,6 +81,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the tier, and Hypothesis' profile for it, before any test module is imported."""
+    tuning.collect_garbage_rarely()  # as the command does
     if config.getoption("--slow") or config.getoption("--left-out"):
         os.environ[_FLAG] = "1"
     # The same examples in each run, so that results are reproducible; others with --hypothesis-profile=search.
