@@ -150,7 +150,7 @@ def analysed(*events: Any, **options: Any) -> Report:
     """
     devices = options.pop("devices", [A100])
     content = trace_bytes(events, deviceProperties=devices)
-    return pipeline.analyze(content, **options) if options else report_on(content)
+    return pipeline.analyze(content, **options) if "capture" in options else report_on(content, **options)
 
 
 def rows(frame: pl.DataFrame, *columns: str) -> list[tuple[Any, ...]]:

@@ -9,8 +9,8 @@ from functools import cache
 import polars as pl
 import pytest
 from conftest import CORPUS
+from lazy_report import report_on
 
-from trace_analyzer.pipeline import analyze
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.report import Advice, Report
@@ -24,7 +24,7 @@ OVERHEAD, COMPUTE = "overhead-bound", "compute-bound"
 @cache
 def case(number: str) -> Report:
     (path,) = CASES.glob(f"{number}*.json.gz")
-    return analyze(path)
+    return report_on(path)
 
 
 @pytest.mark.sampled

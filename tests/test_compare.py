@@ -14,10 +14,11 @@ from compare_sides import GEMM, Program
 from conftest import SAMPLES, sample_report
 from generator import RandomTrace, random_traces
 from hypothesis import HealthCheck, given, settings, strategies as st
+from lazy_report import report_on
 from simulator import Kernel, Simulation, Stream, Tensor, Thread
 from tiers import examples
 
-from trace_analyzer import cli, errors, pipeline
+from trace_analyzer import cli, errors
 from trace_analyzer.compare.comparison import Comparison, Line
 from trace_analyzer.compare.decomposition import compare
 from trace_analyzer.compare.facts import TimeShare
@@ -35,7 +36,7 @@ LOADING = HOST_BOUND.faster(loading_ns=3_000_000)
 
 @cache
 def report(program: Program) -> Report:
-    return pipeline.analyze(program.trace())
+    return report_on(program.trace())
 
 
 def compared(before: Program, after: Program) -> Comparison:
@@ -124,7 +125,7 @@ def is_zero(result: Comparison) -> bool:
 @given(random_traces(), random_traces())
 @UNHURRIED
 def test_laws_on_random_traces(one: RandomTrace, other: RandomTrace) -> None:
-    sides = [profile_of(pipeline.analyze(trace.content)) for trace in (one, other)]
+    sides = [profile_of(report_on(trace.content)) for trace in (one, other)]
     for side in sides:
         assert side.rows.get_column("total_ns").sum() == side.total_ns
     result, swapped = compare(*sides), compare(*reversed(sides))
@@ -213,7 +214,7 @@ def on_two_devices(second_ns: int, first_ns: int = 400_000) -> bytes:
 
 @pytest.mark.slow
 def test_several_devices_in_one_trace() -> None:
-    before, after, longer = (pipeline.analyze(on_two_devices(ns)) for ns in (300_000, 390_000, 600_000))
+    before, after, longer = (report_on(on_two_devices(ns)) for ns in (300_000, 390_000, 600_000))
     result = compare(before, after)
     assert [(item.device, item.is_compared) for item in result.devices] == [("0", True), ("1", False)]
     other = result.devices[1]
@@ -280,7 +281,7 @@ def test_refusals() -> None:
         (CPU_ONLY, one, "no device work"),
         (withheld, one, "corrupt durations"),
         (bare, unlike, "has no steps"),
-        (pipeline.analyze(simulation.json().encode()), bare, "share neither a call nor a kernel"),
+        (report_on(simulation.json().encode()), bare, "share neither a call nor a kernel"),
     ):
         result = compare(before, after)
         assert result.status == "refused"

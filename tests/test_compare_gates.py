@@ -8,10 +8,10 @@ import click
 import polars as pl
 import pytest
 from compare_sides import Program
+from lazy_report import report_on
 
 from trace_analyzer.cli.compare import bound
 from trace_analyzer.compare import decomposition, gates, profiles
-from trace_analyzer.pipeline import analyze
 
 BASE = Program(steps=5)
 GATE = gates.Gate("--fail-if-slower 5%", 0.05)
@@ -19,7 +19,7 @@ GATE = gates.Gate("--fail-if-slower 5%", 0.05)
 
 @cache
 def profile(program: Program) -> profiles.Profile:
-    return profiles.profile_of(analyze(program.trace()))
+    return profiles.profile_of(report_on(program.trace()))
 
 
 def with_facts(side: profiles.Profile, **facts: object) -> profiles.Profile:

@@ -8,8 +8,9 @@ import pytest
 from click.testing import CliRunner
 from compare_sides import ADD, Program
 from kineto import analysed, call, kernel, op
+from lazy_report import report_on
 
-from trace_analyzer import cli, pipeline
+from trace_analyzer import cli
 from trace_analyzer.compare import matching, profiles
 from trace_analyzer.compare.decomposition import compare
 
@@ -40,7 +41,7 @@ def test_a_graph_runs_the_kernels_that_were_launched_one_by_one() -> None:
 
 def test_the_operator_around_the_launch_of_a_graph_is_not_that_of_its_kernels() -> None:
     """Their sequence ran in a graph whose launch was not recorded, thus without operators, too."""
-    side = profiles.profile_of(pipeline.analyze(CASES / "decode_compile_reduce_overhead.json.gz"))
+    side = profiles.profile_of(report_on(CASES / "decode_compile_reduce_overhead.json.gz"))
     replayed = side.called_rows.filter(pl.col("kind") == "kernel", pl.col("phase") == "forward")
     assert "Torch-Compiled Region: 0/0" not in replayed.get_column("operator")
     assert side.facts.ratios["replayed"] > 0.5
@@ -96,7 +97,7 @@ def within(side: profiles.Profile, path: str) -> profiles.Profile:
 
 def test_wrappers_are_no_modules() -> None:
     """A model in data parallelism is the model; one compiled as a whole lies in the model that runs eagerly."""
-    own = profiles.profile_of(pipeline.analyze(Program().trace()))
+    own = profiles.profile_of(report_on(Program().trace()))
     for path, level, module in (
         ("DistributedDataParallel/Net/", "call", "Net/Layer"),
         ("OptimizedModule", "module", "Net"),

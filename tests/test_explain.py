@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from conftest import SAMPLES, sample_report
 from kineto import A100, annotation, launched, trace_bytes
+from lazy_report import report_on
 from report_factory import empty_report, gpu_report, hostile_report
 from text_reports import all_reports, report_saying
 
@@ -19,7 +20,6 @@ from trace_analyzer.cli import main
 from trace_analyzer.cli.whatif import whatif
 from trace_analyzer.errors import UsageError
 from trace_analyzer.explain import Explanation, agent, items, label_of, lookups
-from trace_analyzer.pipeline import analyze
 from trace_analyzer.render import row_phrases
 from trace_analyzer.render.documents import document_of, text
 from trace_analyzer.report import Report
@@ -133,7 +133,7 @@ def test_a_kernel_of_two_devices_is_told_once_with_the_runs_of_both() -> None:
     runs = [
         [launched("k", 100 * n, 1_000 + 100 * n, 10 + 20 * n, n + 9 * d, device=d) for n in range(1, 3)] for d in (0, 1)
     ]
-    report = analyze(trace_bytes([*runs, launched("k", 400, 1_400, 90, 99, device=1)]))
+    report = report_on(trace_bytes([*runs, launched("k", 400, 1_400, 90, 99, device=1)]))
     (line,) = (line for line in agent.agent_text(report).splitlines() if line.startswith("kernel:"))
     answer = report.explain("kernel:k")
     assert (answer.facts["count"], answer.facts["time_ns"], answer.facts["median_ns"]) == (5, 250_000, 50_000)
@@ -182,7 +182,7 @@ def test_without_kernels_nothing_is_near_and_nothing_is_checked() -> None:
 def test_a_kernel_is_explained_by_a_part_of_its_name() -> None:
     names = ("void gemm_a/b<1>(int)", "void gemm_a/b<1>", "cast_Kernel")
     events = [launched(name, 100 * n, 1_000 + 100 * n, 50 - n, n + 1) for n, name in enumerate(names)]
-    report = analyze(trace_bytes(events))
+    report = report_on(trace_bytes(events))
     whole = report.explain("kernel:cast_kernel")
     assert whole == report.explain(whole.id)
     assert whole.id == f"kernel:{items.kernel_hash('cast_Kernel')}"
@@ -196,10 +196,10 @@ def test_a_kernel_is_explained_by_a_part_of_its_name() -> None:
 def test_gaps_of_a_trace_or_device_that_never_idles() -> None:
     busy = [launched("k", 100 * n, 1_000 + 100 * n, 100, n + 1) for n in range(4)]
     with pytest.raises(UsageError, match="no 'gap:0' in this trace: there are no gaps"):
-        analyze(trace_bytes(busy)).explain("gap:0")
+        report_on(trace_bytes(busy)).explain("gap:0")
     other = [launched("k", 100 * n, 1_000 + 300 * n, 10, n + 9, device=1) for n in range(2)]
     with pytest.raises(UsageError, match="there are gap:0 to gap:"):
-        analyze(trace_bytes([busy, other])).explain("gap:99")
+        report_on(trace_bytes([busy, other])).explain("gap:99")
 
 
 @pytest.mark.parametrize("asked", ["kernel:{}/0", "kernel:{}/999999", "gap:-1", "gap:1.5", "gap:1_0", "step:", "gap:²"])

@@ -7,8 +7,9 @@ from functools import cache
 import polars as pl
 import pytest
 from compare_sides import Program
+from lazy_report import report_on
 
-from trace_analyzer import errors, pipeline, sections, vocabulary
+from trace_analyzer import errors, sections, vocabulary
 from trace_analyzer.analyses.communication import COPIES_SECTION
 from trace_analyzer.analyses.idle import CAUSES_SECTION
 from trace_analyzer.analyses.kernel_bounds import KERNELS_SECTION
@@ -32,7 +33,7 @@ SLOWER = BASE.faster(loading_ns=1_500_000, norm_ns=90_000)
 
 @cache
 def report(program: Program) -> Report:
-    return pipeline.analyze(program.trace())
+    return report_on(program.trace())
 
 
 @cache

@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 from commands import run_python
 from conftest import CORPUS, SAMPLES
 from hypothesis import given, settings, strategies as st
+from lazy_report import report_on
 from tiers import examples
 
 import trace_analyzer as ta
@@ -479,18 +480,18 @@ def test_each_process_has_an_allocator_of_its_own() -> None:
     document = traced()
     less = document["traceEvents"][2] | {"pid": 99, "ts": 11}
     both = document | {"traceEvents": [*document["traceEvents"], less]}
-    tables = [ta.analyze(json.dumps(each).encode()).tables["memory"] for each in (document, both)]
+    tables = [report_on(json.dumps(each).encode()).tables["memory"] for each in (document, both)]
     assert tables[0].equals(tables[1])
 
 
 def test_a_report_shows_the_peak_by_operator_with_ids_where_memory_was_recorded() -> None:
-    report = ta.analyze(json.dumps(traced()).encode())
+    report = report_on(json.dumps(traced()).encode())
     assert report.tables["memory"].drop("module", "python_function", "live_ratio").rows() == [
         (0, "allocated before the record", None, 100 * MIB, 1, 7_000, 35_000),
         (0, "unknown", "aten::mm", 25 * MIB, 2, 7_000, 35_000),
     ]
     assert json.loads(report.to_json())["memory"][1]["live_ratio"] == 0.2
-    without = ta.analyze(json.dumps({"traceEvents": traced()["traceEvents"][:2]}).encode())
+    without = report_on(json.dumps({"traceEvents": traced()["traceEvents"][:2]}).encode())
     for shown, lacks in zip(*((r.summary(verbose=True), r.to_markdown()) for r in (report, without)), strict=True):
         assert "25 MiB" in shown
         assert "Memory at the peak" not in lacks

@@ -2,10 +2,9 @@
 
 import kineto as k
 import pytest
-from lazy_report import LazyReport
+from lazy_report import LazyReport, report_on
 
 from trace_analyzer.compare.profiles import profile_of
-from trace_analyzer.pipeline import analyze
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.prediction import Replay
 
@@ -93,7 +92,8 @@ def test_only_what_precedes_a_first_launch_on_its_thread_is_one_time_work() -> N
 
 def test_comparisons_and_series_leave_out_the_one_time_work_that_a_warm_step_lacks() -> None:
     cold, usual = (
-        profile_of(analyze(k.trace_bytes(many(**more), deviceProperties=[k.A100]))) for more in ({"library": 8_000}, {})
+        profile_of(report_on(k.trace_bytes(many(**more), deviceProperties=[k.A100])))
+        for more in ({"library": 8_000}, {})
     )
     assert usual.once_ns == 0
     assert cold.once_ns == pytest.approx(8_000_000, rel=0.02)

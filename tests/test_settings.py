@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 from kineto import annotation, call, kernel, trace_bytes
+from lazy_report import report_on
 
 from trace_analyzer import findings
 from trace_analyzer.capture.facts import export
@@ -35,7 +36,7 @@ def test_facts_survive_the_file(tmp_path: Path, name: str) -> None:
         measured_step_ms=1.25, level="light", tf32_matmul=False, cudnn_version=91002, sm_clock_mhz=1980.0
     )
     path = export(Finished(trace_bytes(EVENTS)), tmp_path / name, metadata)
-    report = analyze(path)
+    report = report_on(path)
     assert report.trace.settings == metadata
     assert report.devices[0].linked_count == 1
     assert json.loads(report.to_json())["trace"]["settings"]["measured_step_ms"] == 1.25
@@ -87,7 +88,7 @@ def test_a_failed_export_leaves_nothing_and_the_earlier_file(tmp_path: Path) -> 
 
 
 def test_other_traces_have_none() -> None:
-    assert analyze(trace_bytes(EVENTS)).trace.settings is None
+    assert report_on(trace_bytes(EVENTS)).trace.settings is None
 
 
 @pytest.mark.parametrize(
@@ -106,13 +107,13 @@ def test_a_fact_has_its_type_and_its_limits(key: str, value: Any, kept: Any) -> 
 
 def test_other_entries_are_passed_over() -> None:
     secret = {"level": "light", "token": "hunter2", "__class__": "x", "host": "box"}
-    report = analyze(trace_bytes(EVENTS, **{HEADER_KEY: secret, "password": "hunter2"}))
+    report = report_on(trace_bytes(EVENTS, **{HEADER_KEY: secret, "password": "hunter2"}))
     assert report.trace.settings == RunMetadata(level="light")
     assert "hunter2" not in report.to_json() + report.summary(verbose=True) + report.to_markdown()
 
 
 def test_hostile_facts_stay_text() -> None:
-    report = analyze(trace_bytes(EVENTS, **{HEADER_KEY: {"level": "</script><script>alert(1)</script>\x1b[2J"}}))
+    report = report_on(trace_bytes(EVENTS, **{HEADER_KEY: {"level": "</script><script>alert(1)</script>\x1b[2J"}}))
     assert "<script>alert(1)" not in report._repr_html_()
     assert "\x1b" not in report.summary(verbose=True) + report.to_json()
 

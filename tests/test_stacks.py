@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
-from conftest import SAMPLES
+from conftest import sample_report
 from hypothesis import given, settings, strategies as st
 from kineto import analysed, op, python, rows
 from report_factory import frame, gpu_report, hostile_report
@@ -14,7 +14,6 @@ from trace_analyzer.analyses.chart_data import STACKS
 from trace_analyzer.frames.arrays import call_tree
 from trace_analyzer.frames.intervals import union
 from trace_analyzer.ingest.tables import HOST_EVENTS as _HOST
-from trace_analyzer.pipeline import analyze
 from trace_analyzer.render.html import figures, html, tracks
 from trace_analyzer.render.names import frame_label
 from trace_analyzer.report import Report
@@ -101,7 +100,7 @@ def test_every_node_holds_its_own_time_and_that_of_what_it_calls(data: st.DataOb
 
 
 def test_trees_sum_up_to_idle_time_and_kernel_time() -> None:
-    report = analyze(str(SAMPLES / "synthetic_overhead_launch.json.gz"))
+    report = sample_report("synthetic_overhead_launch.json.gz")
     stacks = report.tables["stacks"]
     outermost = stacks.filter(pl.col("parent_id").is_null()).group_by("view").agg(pl.col("value_ns").sum())
     sums = dict(outermost.iter_rows())

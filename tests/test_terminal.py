@@ -3,16 +3,16 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from conftest import sample_report
 from kineto import analysed, annotation, call, copy, kernel, launched, op
 from report_factory import empty_report, gpu_report
 from text_reports import STATUSES, all_reports, report_saying
 
-from trace_analyzer import analysis, analyze, errors, units, vocabulary
+from trace_analyzer import analysis, errors, units, vocabulary
 from trace_analyzer.render import layout, names, phrasing, row_phrases
 from trace_analyzer.render.documents import to_markdown
 from trace_analyzer.render.terminal import summary
@@ -199,7 +199,7 @@ def test_a_unit_fits_the_rounded_value(write: Callable[[Any], str], value: float
     "made",
     [
         *(lambda name=name: all_reports()[name] for name in all_reports()),
-        lambda: analyze(Path(__file__).parents[1] / "sample_traces" / "cpu_mlp.json.gz"),
+        lambda: sample_report("cpu_mlp.json.gz"),
     ],
     ids=[*all_reports(), "cpu"],
 )
