@@ -174,6 +174,13 @@ def zeros(n: int) -> Iterator[Event]:
         yield event | {"ts": 0, "dur": 0} if i % 6 == 1 else event | {"ts": event["ts"] + 10**12}
 
 
+def paths(n: int) -> Iterator[Event]:
+    """Yield frames of Windows, whose backslashes PyTorch did not escape, between launches."""
+    for i, event in enumerate(pairs(n)):
+        yield event
+        yield span("python_function", f"C:\\torch\\_{i}.py(1): f", 1, 1, 20 * i, 3)
+
+
 def memory(n: int) -> Iterator[Event]:
     """Yield allocations and frees beside launches."""
     yield from pairs(60)
@@ -219,6 +226,7 @@ STREAMS: dict[str, Callable[[int], Iterator[Event]]] = {
     "copies": copies,
     "kernels without a time": zeros,
     "allocations": memory,
+    "backslashes without an escape": paths,
 }
 COMMANDS = {
     "analyze": ["-m", "trace_analyzer", "--no-report"],
@@ -234,7 +242,7 @@ def write(events: Iterator[Event], path: Path) -> int:
     with path.open("w") as file:
         file.write(json.dumps({"deviceProperties": [KINETO]})[:-1] + ', "traceEvents": [\n')
         for event in events:
-            file.write((",\n" if count else "") + json.dumps(event))
+            file.write((",\n" if count else "") + json.dumps(event).replace(r"\\", "\\"))  # only `paths` has any
             count += 1
         file.write("\n]}")
     return count

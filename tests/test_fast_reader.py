@@ -3,6 +3,7 @@
 import json
 import re
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -25,6 +26,7 @@ def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fast, "_WORTH_BYTES", 0)
     monkeypatch.setattr(fast, "_CHUNK", 300)
     monkeypatch.setattr(fast, "_ROWS", 7)
+    monkeypatch.setattr(fast, "_WORTH_EVENTS", 3)
     monkeypatch.setattr(source, "_CHUNK", 170)
     monkeypatch.setattr(strict, "_HEAD", HEAD)
 
@@ -161,6 +163,19 @@ def test_both_readers_go_on_after_the_same_faults(faults: list[str], layout: dic
         text = text[:at] + fault + text[at:]
     assert_same(text.encode())
     assert trace_tables(read(text.encode()), "t").host_events.height >= 60 - 2 * len(faults)
+
+
+@pytest.mark.parametrize("path", [r"C:\torch\_init.py", 'a" "'])
+def test_where_many_events_are_damaged_the_fast_reader_resumes_rarely(
+    monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr(fast, "_CHUNK", 1 << 20)
+    monkeypatch.setattr(fast, "_WORTH_EVENTS", 50)
+    scans = Mock(side_effect=fast._frames)
+    monkeypatch.setattr(fast, "_frames", scans)
+    text = re.sub(r"op(\d*[02468])\b", lambda match: f"{path}{match[1]}", json.dumps([plain(i) for i in range(1000)]))
+    assert read(text.encode()).notes
+    assert 2 < scans.call_count < 1000 / 50 * 2
 
 
 @pytest.mark.slow

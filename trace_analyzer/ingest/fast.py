@@ -39,8 +39,8 @@ _SEED = int.from_bytes(os.urandom(8), "little")
 """Random seed of the hash table, so that a file cannot contain names constructed to collide."""
 _LONGEST = 64 << 20
 """Longer events are left to the strict reader."""
-_MOST_FAULTS = 16
-"""Limit on faults per text: resuming after a fault takes a millisecond, so beyond it the strict reader is faster."""
+_WORTH_EVENTS = 1_000
+"""Resuming takes as long as the strict reader takes for this many events, so it reads as many where fewer were sound."""
 
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[\s*(?=\{)')
 _BARE = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[\s*(?=\{)")
@@ -254,9 +254,9 @@ def _part(text: bytes, size: int, scanner: "Scanner") -> _Part:
         ending, at, events = scanner.read(text, at, size)
         frames += _frames(text, scanner, count)
         count += events
-        if ending == _scanner.BROKEN and text[at : at + 1] != b"]" and len(faults) < _MOST_FAULTS:
+        if ending == _scanner.BROKEN and text[at : at + 1] != b"]":
             signs = signs or text[:size].decode("latin-1")
-            recovered = recover(text, signs, at)
+            recovered = recover(text, signs, at, 1 if events > _WORTH_EVENTS else _WORTH_EVENTS)
             if recovered is None:
                 ending = _scanner.PARTIAL
                 continue

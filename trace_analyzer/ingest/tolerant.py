@@ -43,6 +43,8 @@ _UNFINISHED = re.compile(
 _ARRAY = -1
 _DEEPEST, _MOST_ODD = 1_000_000, 100_000
 """Levels and entries of a list beyond which a file is refused, as reading it takes time and memory for nothing."""
+_PIECE = 4096
+"""Characters that hold most events."""
 _PHASE = '"ph"'
 
 
@@ -236,20 +238,21 @@ def walk_document(text: str, name: str) -> Walk:
     return walk
 
 
-def recover(content: bytes, text: str, at: int) -> tuple[list[Any], list[Fault], int] | None:
-    """Read entries of a list of events from ``at`` up to the next `{` or `]` at which a reader can resume.
+def recover(content: bytes, text: str, at: int, least: int) -> tuple[list[Any], list[Fault], int] | None:
+    """Read ``least`` entries or faults of a list of events from ``at``, up to a `{` or `]` at which a reader can resume.
 
     ``text`` is the content with one character per byte. Returns the entries, the faults and the place; None where the
-    content ends before such a place.
+    content ends within the first.
     """
     entries: list[Any] = []
     faults: list[Fault] = []
     start = at
     while True:
         at = _SEPARATOR.match(text, at).end()  # type: ignore[union-attr]
-        if at > start and text[at : at + 1] in ("{", "]"):
+        sign = text[at : at + 1]
+        if (sign == "]" and at > start) or (sign == "{" and len(entries) + len(faults) >= least):
             return entries, faults, at
-        end, is_sound = value_end(text, at)
+        _, end, is_sound = _entry(text, at)
         if is_sound:
             entries.append(decoded(content[at:end].decode("utf-8", "replace")))
             if len(entries) > _MOST_ODD:
@@ -260,7 +263,7 @@ def recover(content: bytes, text: str, at: int) -> tuple[list[Any], list[Fault],
             continue
         following = None if end == len(text) else next_event(text, end)
         if following is None:
-            return None
+            return (entries, faults, at) if entries or faults else None
         faults.append(Fault(end, at, following))
         at = following
 
@@ -344,25 +347,34 @@ def _past_member(text: str, at: int, walk: Walk) -> int | None:
 
 def _events(text: str, at: int, walk: Walk) -> int | None:
     """Read the events of a list from ``at``; return the end of the list, None where it is not closed."""
-    decoder = strict_decoder()
     while True:
         at = _SEPARATOR.match(text, at).end()  # type: ignore[union-attr]
         if text[at : at + 1] == "]":
             return at + 1
+        event, end, is_sound = _entry(text, at)
+        if is_sound:
+            walk.events.append(decoded(text[at:end]) if event is None else event)
+            at = end
+            continue
+        following = _recover(text, at, end, walk)
+        if following is None:
+            return None
+        at = following
+
+
+def _entry(text: str, at: int) -> tuple[Any, int, bool]:
+    """Return the event that begins at ``at``, None where it is to be `decoded`, and what `value_end` returns of it.
+
+    The decoder gets a piece, as the error that it raises counts the lines of all that it got.
+    """
+    if text.startswith("{", at):
         try:
-            event, at = decoder.raw_decode(text, at)
+            event, size = strict_decoder().raw_decode(text[at : at + _PIECE])
         except (ValueError, RecursionError):
-            end, is_sound = value_end(text, at)
-            if is_sound:
-                walk.events.append(decoded(text[at:end]))
-                at = end
-                continue
-            following = _recover(text, at, end, walk)
-            if following is None:
-                return None
-            at = following
+            pass
         else:
-            walk.events.append(event)
+            return event, at + size, True
+    return None, *value_end(text, at)
 
 
 def _recover(text: str, start: int, fault: int, walk: Walk) -> int | None:
