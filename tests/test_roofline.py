@@ -336,6 +336,18 @@ def test_a_roof_that_arithmetic_exceeds_is_doubted() -> None:
     assert levels[1] == "medium"
 
 
+def test_a_roof_that_arithmetic_exceeds_is_doubted_where_memory_limits_too() -> None:
+    """Which kernels are memory-bound rests on the same peaks."""
+    for takes, is_doubted in ((500, False), (300, True)):
+        events = [
+            [square(1000 * n, takes, n), addition(1000 * n + takes, 1000 - takes, 20 + n, 100_000_000)]
+            for n in range(1, 12)
+        ]
+        verdict = analysed(events, step="all").verdict
+        assert verdict.regime == "memory-bandwidth-bound"
+        assert any("which is impossible" in why for why in verdict.confidence_why) is is_doubted
+
+
 def test_other_kernels_are_no_advice_for_products_that_are_good() -> None:
     """At 440 of 500 us (88 %) nothing is to be won; those of 1,000 us (44 %) are counted alone."""
     good, poor = [square(1500 * n, 500, n) for n in range(1, 12)], [square(1500 * n + 500, 1_000, 50 + n) for n in range(1, 12)]  # fmt: skip

@@ -708,9 +708,13 @@ def test_a_bound_says_how_near_to_its_roof_its_kernels_come() -> None:
     assert (second.runner_up, facts(second)["roof_ratio"]) == (MEMORY, 0.2)
 
 
-def test_kernels_beyond_their_roof_are_no_doubt_of_others() -> None:
+def test_kernels_beyond_their_roof_are_a_doubt_where_kernels_limit() -> None:
     beyond = replace(share_of_roof("compute", 0.5), roof_ratio=None)
-    for parts, confidence in ((parts_of(compute=80, memory=20), "medium"), (parts_of(compute=20, memory=80), "high")):
+    for parts, confidence in (
+        (parts_of(compute=80, memory=20), "medium"),
+        (parts_of(compute=20, memory=80), "medium"),
+        (parts_of(compute=20, synchronization=80), "high"),
+    ):
         assert verdict_of(parts_ns=parts, bounds=(beyond,)).confidence == confidence
 
 

@@ -427,7 +427,7 @@ def _doubts_of_peaks(findings: Findings, judgement: Judgement) -> Iterator[str]:
         return
     if by_names(device):
         yield "little of the kernels' work is known, and they count as compute or memory by their names"
-    yield from roof_doubts(findings, judgement.regime)
+    yield from roof_doubts(findings)
     if not device.peaks_known and device.assumed_peaks is not None:
         yield (
             "the trace names no device: peaks are assumed from the architecture in kernel names"

@@ -299,12 +299,9 @@ def roof_phrase(findings: Findings, regime: Regime) -> str:
     return f"; they reach {percent(share.roof_ratio)} of their roof{below}"
 
 
-def roof_doubts(findings: Findings, regime: Regime) -> list[str]:
-    """Return doubts about a roof that kernels exceed; for memory the cause may be the cache."""
-    beyond = [
-        share for share in findings.bounds if share.bound == "compute" and share.known_ns and share.roof_ratio is None
-    ]
-    if regime != "compute-bound" or not beyond:
+def roof_doubts(findings: Findings) -> list[str]:
+    """Return the doubt about peaks that compute-bound kernels exceed; what memory-bound ones exceed may be the cache's."""
+    if not any(share.bound == "compute" and share.known_ns and share.roof_ratio is None for share in findings.bounds):
         return []
     return [
         "compute-bound kernels take less time than their FLOP need at the peak, which is impossible: the device's peaks or the"
