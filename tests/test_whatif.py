@@ -463,6 +463,19 @@ def test_text_tells_step_interval_path_and_floors() -> None:
     assert all(len(line) <= 80 for line in standard.summary(80).splitlines())
 
 
+def test_text_tells_the_order_of_changes_that_estimates_do_not_show() -> None:
+    """A sure 30 % of 10 ms comes before an estimate of 40 % that may save nothing."""
+    standard, now = whatif(report(SYNCHRONIZED)), 10e6
+    sure, wide = (
+        replace(standard.helpful[0], name=name, step_ns=step, low_ns=low, high_ns=high, saves_ratio=1 - step / now)
+        for name, step, low, high in (("no-sync", 7e6, 6.9e6, 7.1e6), ("graphs", 6e6, 5.9e6, now))
+    )
+    for scenarios, is_told in (((wide, sure), True), ((sure,), False)):
+        result = replace(standard, step_ns=now, scenarios=scenarios)
+        assert result.helpful[0] is sure
+        assert ("The order is that of the middle" in result.summary()) is is_told
+
+
 def test_the_tornado_plot_has_a_bar_per_scenario(tmp_path: Path) -> None:
     result = whatif(report(SYNCHRONIZED))
     bars = next(iter(result.plot))

@@ -19,6 +19,7 @@ PATH_ROWS = 5
 PATH_SPEEDUPS = {"1.11": "10 % less", "1.33": "25 % less", "2": "50 % less", "4": "75 % less", "inf": "without it"}
 """Labels of the speed-ups of a part of the critical path: the reduction of its time."""
 _NS_PER_MS = 1e6
+_ORDER = "The order is that of the middle of the intervals: a saving that is sure comes before one that may be larger."
 _SENSITIVITY = "How much a part matters: the time if it were faster"
 
 
@@ -34,6 +35,8 @@ def document(result: WhatIf) -> Document:
     changes: list[object] = [_table(shown, "Change", result)] if shown else [Notes([_no_gain(result)])]
     if result.changes and len(shown) == 1:  # the headline says all
         changes = []
+    if not result.changes and [s.step_ns for s in shown] != sorted(s.step_ns for s in shown):
+        changes.append(Notes([_ORDER]))
     if result.step_ns is not None:
         caption = f"A bar goes from the time now, {duration(result.step_ns)}, to that with the change; a line is the interval of the estimate."
         changes.insert(0, Figure("Time with each change", caption, partial(tornado, result)))
