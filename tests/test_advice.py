@@ -446,7 +446,7 @@ def test_a_graph_holds_neither_steps_of_an_optimizer_nor_its_zeroed_gradients() 
     forward = [launched(ADD, 600 + 20 * n, 606 + 20 * n, 4, n + 500, takes=4) for n in range(60)]
     spans = ("Optimizer.zero_grad#SGD.zero_grad", "Optimizer.step#SGD.step", "clear")
     whys = [advised("cuda-graphs", forward, optimizer("aten::zero_", span)).why for span in spans]
-    assert ["(61 launches)" in why for why in whys] == [True, True, False]
+    assert ["(61 launches," in why for why in whys] == [True, True, False]
     assert "(121 launches)" in whys[2]
 
 

@@ -39,7 +39,9 @@ def test_an_import_loads_nothing_heavy(module: str) -> None:
 
 @pytest.mark.slow
 def test_the_public_names_exist_and_load_when_asked_for() -> None:
-    output(sys.executable, "-c", "import trace_analyzer as ta; [getattr(ta, name) for name in ta.__all__]")
+    listing = [path.parent for path in MODULES if path.name == "__init__.py" and "__all__" in written(path)]
+    names = [".".join(folder.relative_to(ROOT).parts) for folder in listing]
+    output(sys.executable, "-c", "\n".join(f"from {name} import *" for name in names))
 
 
 @cache

@@ -28,7 +28,7 @@ from pathlib import Path
 import polars, trace_analyzer.pipeline, trace_analyzer.render.html.view, trace_analyzer.render.html.figures
 from trace_analyzer.cli import run
 
-templates = trace_analyzer.render.html.view.environment()
+templates = trace_analyzer.render.html.shell.environment()
 for name in templates.list_templates(["j2"]):
     templates.get_template(name)  # that they cannot be kept in the cache folder is no failure
 

@@ -9,10 +9,11 @@ from kineto import Event, analysed, annotation, call, copy, launched, loaded, op
 from test_advice import NCCL
 from test_verdict import parts_of
 
-from trace_analyzer import errors, verdict
+from trace_analyzer import errors
 from trace_analyzer.analyses.host import host_of
 from trace_analyzer.analyses.profiler_overhead import ProfilerOverhead, event_costs, measured
 from trace_analyzer.report import Debiased, Report
+from trace_analyzer.verdict import judge
 
 pytestmark = pytest.mark.slow
 
@@ -293,12 +294,12 @@ def taken(least: int, most: int) -> ProfilerOverhead:
     [(10, 20, True, "overhead-bound"), (10, 60, None, "compute-bound"), (50, 60, False, "compute-bound")],
 )
 def test_it_survives_or_not_or_is_not_known(least: int, most: int, survives: bool | None, regime: str) -> None:
-    estimate = verdict.debiased(parts_of(python=70, compute=50), taken(least, most))
+    estimate = judge.debiased(parts_of(python=70, compute=50), taken(least, most))
     actual = (estimate.survives, estimate.regime, estimate.removed_ns, estimate.least_removed_ns)
     assert actual == (survives, regime, most, least)
     assert sum(estimate.parts_ns.values()) == estimate.window_ns == 120 - most
-    assert verdict.debiased(parts_of(other=7), taken(1, 2)) is None, "without a regime"
-    assert verdict.debiased(parts_of(python=7), None) is None, "without a recording"
+    assert judge.debiased(parts_of(other=7), taken(1, 2)) is None, "without a regime"
+    assert judge.debiased(parts_of(python=7), None) is None, "without a recording"
 
 
 def steps() -> list[object]:
@@ -353,7 +354,7 @@ def test_what_else_recording_took_may_be_waiting_for_peers(ranks: int, regime: s
 def test_a_measured_step_needs_steps() -> None:
     kernels = [launched(f"kernel {n % 5}", 100 * n, 100 * n + 10, 50, n + 1) for n in range(3)]
     with pytest.raises(errors.UsageError, match="has none"):
-        analysed(kernels, measured_step_ms=1.0)
+        _ = analysed(kernels, measured_step_ms=1.0).verdict
 
 
 def test_the_whole_trace_counts_the_steps_that_worked() -> None:

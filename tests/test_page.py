@@ -175,7 +175,7 @@ def test_texts_share_the_room_that_figures_leave() -> None:
 
 
 def test_code_in_a_lead_and_the_command_are_code_and_nothing_in_them_is_markup() -> None:
-    coded = html.view.environment().filters["coded"]
+    coded = shell.environment().filters["coded"]
     assert coded("see `a <b>` & `c") == "see <code>a &lt;b&gt;</code> &amp; `c"
     page = html.html(gpu_report(), command=f"analyze '{HOSTILE[0]}'")
     assert "<code>analyze &#39;&lt;img src=x onerror=alert(1)&gt;&#39;</code>" in page

@@ -147,7 +147,7 @@ def test_a_step_or_all_of_it_can_be_asked_for() -> None:
     assert (one.kind, one.intervals, one.steps) == ("step", ((320_000, 520_000),), (2,))
     assert (whole.kind, whole.intervals) == ("whole", ((20_000, 720_000),))
     with pytest.raises(errors.UsageError, match=r"step 9 .*: 0, 1, 2, 3"):
-        analysed(events, step=9)
+        _ = analysed(events, step=9).verdict
 
 
 def test_other_annotations_mark_steps_when_they_repeat_around_the_launches() -> None:

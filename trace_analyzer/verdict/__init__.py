@@ -405,8 +405,4 @@ VALUES = (
     Value("verdict", trace_verdict),
 )
 
-__all__ = [
-    "KERNEL_REGIMES", "OF_HOST", "OF_REGIME", "VALUES", "Levers", "StepVerdict",
-    "debiased", "groups_of", "judge", "judged_parts", "serving_verdicts", "shares", "step_verdict",
-    "verdict", "without_regime",
-]  # fmt: skip
+__all__ = ["VALUES", "StepVerdict", "serving_verdicts", "step_verdict", "step_verdicts", "verdict", "without_regime"]
