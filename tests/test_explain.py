@@ -91,6 +91,10 @@ def test_a_gap_leads_to_advice_on_its_own_cause() -> None:
             assert best.id in PARTS[gap["cause"]].fixes or gap["start_ns"] <= (best.start_ns or 0) < gap["end_ns"]
     assert led["data-loading"] == "advice:data-loading"
     assert led["device-gap"] == "verdict"
+    long = report.tables["gaps"].filter(cause="device-gap").with_columns(start_ns=1, end_ns=2**62).head(1)
+    without = replace(report, advice=[replace(item, start_ns=None) for item in report.advice])
+    gap = replace(without, tables={**report.tables, "gaps": long}).explain(f"gap:{long.item(0, 'gap_id')}")
+    assert gap.next.split()[-1] == "verdict", "and needs no time for each of its nanoseconds"
 
 
 def test_a_kernel_is_the_sum_of_its_runs_and_a_step_of_its_parts(report: Report) -> None:

@@ -184,8 +184,10 @@ def _gap(report: Report, asked: str) -> Explanation | None:
 def _next_of_gap(report: Report, gap: Mapping[str, Any]) -> str:
     """Return the command that explains the first advice that shortens the gap's cause or shows this gap, else the verdict."""
     fixes = PARTS[gap["cause"]].fixes if gap["cause"] in PARTS else ()
-    starts = range(gap["start_ns"], gap["end_ns"])
-    best = next((item.id for item in report.advice if item.id in fixes or item.start_ns in starts), None)
+    start_ns, end_ns = gap["start_ns"], gap["end_ns"]
+    best = next(
+        (item.id for item in report.advice if item.id in fixes or start_ns <= (item.start_ns or -1) < end_ns), None
+    )
     return _command(report, "explain", f"advice:{best}" if best else "verdict")
 
 
