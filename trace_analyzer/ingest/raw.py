@@ -3,7 +3,7 @@
 import json
 import re
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import polars as pl
@@ -84,6 +84,7 @@ _whole_number = lru_cache(1024)(Digits)
 """`Digits` of a whole number; few of them are distinct where a hostile file has millions."""
 
 
+@cache
 def strict_decoder() -> json.JSONDecoder:
     """Return a JSON decoder that keeps the digits of numbers, and accepts NaN, Infinity and raw control characters."""
     return json.JSONDecoder(strict=False, parse_float=Digits, parse_int=_whole_number, parse_constant=Digits)
