@@ -1,4 +1,4 @@
-"""Compare predictions of what-ifs with recordings of the changed program: the truths of docs/definitions.md, section Replay.
+"""Compare predictions of what-ifs with recordings of the changed program: the tables of docs/whatif.md, "Public truth".
 
 Asserts nothing.
 
@@ -33,6 +33,7 @@ from trace_analyzer.replay.refusals import refusal  # noqa: E402
 from trace_analyzer.replay.weights import NotApplicable, NothingToChange  # noqa: E402
 from trace_analyzer.report import Report  # noqa: E402
 from trace_analyzer.report.verdicts import is_saving_known  # noqa: E402
+from trace_analyzer.units import duration, percent  # noqa: E402
 
 COLD_RATIO = 0.9
 """A first pass is cold if later ones take less than this share of it."""
@@ -73,11 +74,11 @@ def main() -> None:
     options = parser.parse_args()
     truths = []
     for title, found in (
-        ("a changed program: the step", changed(options.pairs)),
-        ("a changed program: the device's work", narrowed(options.pairs)),
-        ("another batch: the step", batches(options.pairs)),
-        ("another batch: the device's work", batches(options.pairs, work=True)),
-        ("warm, from the first step or pass alone", warm(options.traces)),
+        ("a changed program, its step", changed(options.pairs)),
+        ("a changed program, the device's work", narrowed(options.pairs)),
+        ("another batch, the step", batches(options.pairs)),
+        ("another batch, the device's work", batches(options.pairs, work=True)),
+        ("a warm pass, from the cold first alone", warm(options.traces)),
     ):
         truths += show(title, list(found))
     predicted = [truth for truth in truths if truth.predicted]
@@ -102,21 +103,24 @@ def of_recordings(pairs: Path) -> float:
 
 
 def show(title: str, found: list[Truth]) -> list[Truth]:
-    """Print and return the comparisons of one kind: the width is half of the interval, as a share of the prediction."""
-    print(
-        f"\n{title:48}      now  predicted  interval               width     came     off  of the change  known  inside"
-    )
-    for truth in found:
-        now, came = truth.now / 1e6, truth.came / 1e6
-        if truth.predicted is None:
-            print(f"{truth.name:48} {now:8.2f}  refused {came:44.2f}")
-            continue
-        then, low, high = (ns / 1e6 for ns in truth.predicted)
-        print(
-            f"{truth.name:48} {now:8.2f} {then:10.2f}  ({low:8.2f} to {high:8.2f}) {(high - low) / 2 / then:6.1%} {came:8.2f}"
-            f" {then / came - 1:+7.1%} {truth.error:14.1%}  {truth.is_known!s:5}  {truth.inside}"
-        )
+    """Print and return the comparisons of one kind, as docs/whatif.md has them."""
+    print(f"\n| {title} | before | predicted | interval | half of it | came | off, of the change |")
+    print("|---|--:|--:|---|--:|--:|--:|")
+    print(*(row(truth) for truth in found), sep="\n")
     return found
+
+
+def row(truth: Truth) -> str:
+    """Return the row of a comparison: half of the interval is a share of the prediction."""
+    now, came = duration(truth.now), duration(truth.came)
+    if truth.predicted is None:
+        return f"| {truth.name} | {now} | refused | | | {came} | |"
+    then, low, high = truth.predicted
+    return (
+        f"| {truth.name} | {now} | {duration(then)}{'' if truth.is_known else ', not known'} | {duration(low)} to"
+        f" {duration(high)} | {percent((high - low) / 2 / then)} | {came}{'' if truth.inside else ', outside'}"
+        f" | {percent(truth.error)} |"
+    )
 
 
 @cache
@@ -143,31 +147,29 @@ def predicted_step(replay: Replay, changes: tuple[Change, ...]) -> tuple[float, 
 
 
 CHANGED = (
-    ("v100_resnet50_workers0", "v100_resnet50_workers4", Change("prefetch", {"workers": 4})),
-    ("a100_sam_amg_before", "a100_sam_amg_after", Change("bf16")),
-    ("../truth/overlap_8xh100/before", "../truth/overlap_8xh100/after", Change("overlap")),
-)
+    ("ResNet-50 on a V100, `prefetch 4`", "v100_resnet50_workers0", "v100_resnet50_workers4", Change("prefetch", {"workers": 4})),
+    ("Segment Anything on an A100, `bf16`", "a100_sam_amg_before", "a100_sam_amg_after", Change("bf16")),
+    ("one of 8 ranks on H100, `overlap`", "../truth/overlap_8xh100/before", "../truth/overlap_8xh100/after", Change("overlap")),
+)  # fmt: skip
 """Recordings before and after a change."""
 
 
 def changed(pairs: Path) -> Iterator[Truth]:
     """Yield each recorded change of a program."""
-    for before, after, change in CHANGED:
-        now, then = (pairs / f"{name}.json.gz" for name in (before, after))
+    for name, before, after, change in CHANGED:
+        now, then = (pairs / f"{file}.json.gz" for file in (before, after))
         if now.exists() and then.exists():
             report, replay = replayed(now)
             refused = refusal(report, replay, replay.graph.recorded.device, (change,))
             predicted = None if refused else predicted_step(replay, (change,))
-            yield Truth(
-                f"{now.name[:-8]}, {change.label}", replay.recorded_step_ns, predicted, replay_of(then).recorded_step_ns
-            )
+            yield Truth(name, replay.recorded_step_ns, predicted, replay_of(then).recorded_step_ns)
 
 
 def narrowed(pairs: Path) -> Iterator[Truth]:
     """Yield the device's work of the program in 16 bits: its step has a compilation and a graph's capture besides."""
     before, after = (pairs / f"a100_sam_amg_{name}.json.gz" for name in ("before", "after"))
     if before.exists() and after.exists():
-        yield _of_work("FP32 work in 16 bits", Change("bf16"), replay_of(before), replay_of(after))
+        yield _of_work("Segment Anything on an A100, `bf16`", Change("bf16"), replay_of(before), replay_of(after))
 
 
 def batches(pairs: Path, *, work: bool = False) -> Iterator[Truth]:

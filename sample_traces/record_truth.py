@@ -369,6 +369,17 @@ def compare(out: Path) -> list[Compared]:
     return compared
 
 
+def conclusion(rows: list[Compared]) -> str:
+    """Return how many predictions hold what was measured, and how far off they are."""
+    predicted = [row for row in rows if row.predicted_ms is not None]
+    inside, near = (sum(getattr(row, name) for row in predicted) for name in ("is_inside", "is_within_noise"))
+    off = [abs(row.predicted_ms / row.measured_ms - 1) for row in predicted if row.predicted_ms]
+    return (
+        f"{inside} of {len(predicted)} measured steps inside the interval, {near} inside or within {DEVIATIONS:g} deviations\n"
+        f"predicted steps are off by {statistics.median(off or [0]):.1%} in the median; {len(rows) - len(predicted)} refused"
+    )
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Record or compare, as the command line requests."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -398,14 +409,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"{row.size:6} {row.change:18} {row.now_ms:8.3f} -> {row.measured_ms:8.3f} ms, {said}")
     for size, deviation in {row.size: row.noise for row in rows}.items():
         print(f"{size}: measured steps of equal programs differ by {deviation:.2%} (standard deviation of a ratio)")
-    predicted = [row for row in rows if row.predicted_ms is not None]
-    inside, near = (sum(getattr(row, name) for row in predicted) for name in ("is_inside", "is_within_noise"))
-    print(
-        f"{inside} of {len(predicted)} measured steps inside the interval, {near} inside or within {DEVIATIONS:g} deviations"
-    )
-    if predicted:
-        off = statistics.median(abs(row.predicted_ms / row.measured_ms - 1) for row in predicted if row.predicted_ms)
-        print(f"the predicted step is off by {off:.1%} in the median; {len(rows) - len(predicted)} refused")
+    print(conclusion(rows))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import itertools
 import json
 import random
 import re
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -21,19 +22,24 @@ from test_blame import drains_hold_idle_time_once, idle_time_is_blamed_once, ope
 from test_links import owners_sum_to_the_steps
 from test_stacks import threads_count_once
 
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+
+import truth
+
 from trace_analyzer import registry, units, vocabulary
 from trace_analyzer.catalog.kernels import operand_type
 from trace_analyzer.frames.intervals import LENGTH_NS
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render.phrasing import predicted_briefly
 from trace_analyzer.render.row_phrases import saves_at_most
-from trace_analyzer.replay import graph, prediction, refusals, weights
+from trace_analyzer.replay import prediction, refusals, weights
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.whatif import whatif
 from trace_analyzer.report import DeviceReport, Report
 
 pytestmark = [pytest.mark.skipif(not corpus_rows(), reason="the corpus ($TRACE_CORPUS) is absent"), pytest.mark.sampled]
 
+DOCS = Path(__file__).parents[1] / "docs"
 Row = dict[str, str]
 Reports = Callable[[str], Report]
 ROWS = corpus_rows()
@@ -223,7 +229,7 @@ def test_the_corpus_is_whole() -> None:
     assert [file for file in FILES if not (CORPUS / file).exists()] == []
 
 
-PAGE = Path(__file__).parents[1] / "docs" / "real-traces.md"
+PAGE = DOCS / "real-traces.md"
 
 
 def reported(name: str, report: Report) -> tuple[str, ...]:
@@ -331,27 +337,15 @@ def test_every_what_if_obeys_the_laws_and_so_does_advice(path: Path, corpus_repo
 
 @pytest.mark.slow
 @needs_pairs
-def test_workers_that_load_data_are_predicted() -> None:
-    """Check the prediction of four workers for a script without any: the saving is off by less than 15 %."""
-    before, refused = replayed(report_on(PAIRS / "v100_resnet50_workers0.json.gz"))
-    after, _ = replayed(report_on(PAIRS / "v100_resnet50_workers4.json.gz"))
-    assert refused is None
-    predicted = before.predict((Change("prefetch", {"workers": 4}),))
-    assert predicted.low_ns <= after.recorded_step_ns <= predicted.high_ns
-    saved = before.recorded_step_ns - after.recorded_step_ns
-    assert before.recorded_step_ns - predicted.step_ns == pytest.approx(saved, rel=0.15)
-
-
-@pytest.mark.slow
-@needs_pairs
-def test_work_in_sixteen_bits_is_predicted() -> None:
-    """Check the device's work after the change; its step has other changes, too."""
-    before, after = (replayed(report_on(PAIRS / f"a100_sam_amg_{name}.json.gz"))[0] for name in ("before", "after"))
-    work = [
-        float(replay.weights(changes).device[replay.graph.kind == graph.EXECUTION].sum())
-        for replay, changes in ((before, ()), (before, (Change("bf16"),)), (after, ()))
-    ]
-    assert work[0] - work[1] == pytest.approx(work[0] - work[2], rel=0.15)
+def test_the_tables_of_public_truth_are_what_the_benchmark_prints() -> None:
+    """Check predictions, too: of a recorded change, the device's work is off by less than 15 % of what came."""
+    steps, work = list(truth.changed(PAIRS)), list(truth.narrowed(PAIRS))
+    of_batches = [*truth.batches(PAIRS), *truth.batches(PAIRS, work=True)]
+    page = (DOCS / "whatif.md").read_text()
+    assert [row for one in (*steps, *work, *of_batches) if (row := truth.row(one)) not in page] == []
+    assert steps
+    assert all(one.inside for one in (*steps, *work))
+    assert max(one.error for one in (steps[0], *work)) < 0.15
 
 
 @pytest.mark.slow

@@ -220,7 +220,7 @@ def test_the_passes_of_an_optimizer_take_the_time_of_their_kernels(recorded: dic
 def test_what_came_is_within_the_noise_of_the_interval(compared: list[Compared]) -> None:
     outside = {(row.size, row.change) for row in compared if row.predicted_ms is not None and not row.is_within_noise}
     assert outside <= KNOWN_MISSES
-    assert sum(row.predicted_ms is not None for row in compared) >= 16
+    assert record_truth.conclusion(compared) in (SAMPLES / "README.md").read_text()
 
 
 @pytest.mark.slow
