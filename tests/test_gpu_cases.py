@@ -33,6 +33,7 @@ def test_each_case_has_its_recording() -> None:
     assert {case["limit"] for case in CASES.values()} == {"host", "device", "copies", None}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.gz")), ids=lambda path: path.name.split(".")[0])
 def test_each_recording_has_a_page(path: Path, tmp_path: Path) -> None:
     assert report_on(path).to_html(tmp_path / "page.html").stat().st_size > 100_000

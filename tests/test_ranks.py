@@ -18,7 +18,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings, strategies as st
 from made_ranks import MS, TRANSFER, Made, document, job, summaries, summary, write_traces
-from tiers import examples
+from tiers import examples, is_thorough
 
 from trace_analyzer.compare import comparison, decomposition, sides
 from trace_analyzer.compare.judgement import roles
@@ -187,7 +187,7 @@ def test_jitter_names_no_rank() -> None:
 @pytest.mark.parametrize(("size", "steps"), [(2, 1), (2, 3), (8, 2)])
 def test_few_ranks_and_steps_do_not_tell_jitter(size: int, steps: int, spread: str) -> None:
     """Check false alarms within what chance adds to 5 % (three standard deviations), and planted stragglers."""
-    noise, jobs = np.random.default_rng(100 * size + steps), 150
+    noise, jobs = np.random.default_rng(100 * size + steps), 150 if is_thorough() else 50
     named = Counter[str]()
     planted = {"none": 0, "once": [0], "persistent": range(steps)}
     for start in getattr(noise, spread)(size=(jobs, size, steps)):
