@@ -268,6 +268,17 @@ def test_a_trace_proposes_to_checkpoint_modules_with_all_that_is_in_them() -> No
     ]  # flash attention keeps no scores
 
 
+def test_what_has_no_module_is_named_by_its_category_and_hangs_below_it() -> None:
+    result = trained(3).result()
+    categories = {"optimizer state", "gradients", "parameters", "temporaries"}
+    names = {h.key for h in result.devices[0].held_by("module")}
+    assert names == {"/home/me/model.py:7 forward", *categories}
+    nodes = attribution.tree(result.at_peak, 0)
+    below = {path[-1]: nodes[caller][1][-1] for caller, path, _ in nodes if caller >= 0}
+    assert below["/home/me/train.py:5 main"] == "optimizer state"
+    assert below["/home/me/model.py:3 __init__"] == "parameters"
+
+
 def test_categories_follow_from_stacks_and_lives() -> None:
     device = trained(3).answer()
     # The peak is in the second step's backward pass, when all but the temporary block of the optimizer is live.

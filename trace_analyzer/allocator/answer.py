@@ -28,7 +28,7 @@ from trace_analyzer.allocator import (
     attribution,
     savings,
 )
-from trace_analyzer.allocator.attribution import BEFORE, ROUNDED, UNKNOWN
+from trace_analyzer.allocator.attribution import BEFORE, ROUNDED
 from trace_analyzer.allocator.snapshot import FREED, LIVE, Snapshot, levels_of, lives_of, peaks_of, snapshot_of
 from trace_analyzer.ingest import build, strict
 from trace_analyzer.ingest.source import Source, content_of
@@ -168,8 +168,8 @@ def _answer(
     peaks = peaks_of(levels)
     # A snapshot lists what was live before its record; the events of a trace do not.
     at_peak = attribution.live_at_peak(blocks, levels, ROUNDED if source == "snapshot" else BEFORE)
-    unnamed = pl.when(pl.col("category").is_in([BEFORE, ROUNDED])).then("category").otherwise(pl.lit(UNKNOWN))
-    at_peak = at_peak.with_columns(pl.col(name).fill_null(unnamed) for name in KINDS)
+    # The state of an optimizer has no module: its category says more than that it is unknown.
+    at_peak = at_peak.with_columns(pl.col(name).fill_null(pl.col("category")) for name in KINDS)
     devices = [
         _device(snapshot, peak, blocks, levels, at_peak)
         for peak in peaks.sort("live_bytes", "device", descending=[True, False]).rows(named=True)

@@ -230,7 +230,10 @@ def segments(blocks: pl.DataFrame, device: int) -> pl.DataFrame:
 
 
 def tree(at_peak: pl.DataFrame, device: int) -> list[tuple[int, tuple[str, ...], int]]:
-    """Return the peak as nodes: caller (-1: none), path of category, module and line, and bytes."""
+    """Return the peak as nodes: caller (-1: none), path of category, module and line, and bytes.
+
+    What has no module hangs directly below its category.
+    """
     live = at_peak.filter((pl.col("device") == device) & (pl.col("bytes") > 0))
     nodes: list[tuple[int, tuple[str, ...], int]] = []
     places: dict[tuple[str, ...], int] = {(): -1}
@@ -240,7 +243,10 @@ def tree(at_peak: pl.DataFrame, device: int) -> list[tuple[int, tuple[str, ...],
             sums.sort("bytes", *_LEVELS[:depth], descending=[True, *[False] * depth]).head(_POINTS).rows()
         ):
             caller = places.get(tuple(path[:-1]))
-            if caller is not None and not (depth > 1 and path[-1] in (path[-2], BEFORE)):
-                places[tuple(path)] = len(nodes)
+            if caller is None:
+                continue
+            is_named_again = depth > 1 and path[-1] in (path[-2], BEFORE)
+            places[tuple(path)] = caller if is_named_again else len(nodes)
+            if not is_named_again:
                 nodes.append((caller, tuple(path), size))
     return nodes

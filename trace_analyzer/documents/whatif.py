@@ -169,14 +169,14 @@ def _prediction(result: WhatIf) -> str:
 
 
 def _change(saves_ratio: float) -> str:
-    """Return the change of the step with its sign, or "no change" where it rounds to 0."""
+    """Return the change of the step with its sign, or "no change" where a percentage does not show it."""
     if abs(saves_ratio) < _NO_CHANGE:
         return "no change"
     return f"-{percent(saves_ratio)}" if saves_ratio > 0 else f"+{percent(-saves_ratio)}"
 
 
-_NO_CHANGE = 0.0005
-"""Half of the smallest change that a percentage with one decimal shows."""
+_NO_CHANGE = 0.001
+"""The smallest change that a percentage with one decimal shows."""
 
 
 def tornado(result: WhatIf) -> Chart | None:
