@@ -79,3 +79,11 @@ def test_the_page_of_a_comparison(browser: Browser, tmp_path: Path) -> None:  # 
     for width in (1280, 390):
         browser.go((tmp_path / "page.html").as_uri(), width) if width == 390 else None
         assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
+
+    # On paper its plots are as wide as the paper.
+    browser.go((tmp_path / "page.html").as_uri(), 1440)
+    browser.wait(lambda: browser.run("return document.documentElement.dataset.ready"))
+    browser.run("dispatchEvent(new Event('beforeprint'))")
+    zoom = browser.run("return document.querySelector('.plot-place').style.getPropertyValue('--paper-zoom')")
+    assert float(zoom) < 0.6
+    browser.run("dispatchEvent(new Event('afterprint'))")

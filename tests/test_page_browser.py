@@ -16,6 +16,7 @@ from test_html_browser import CHROMIUM, DRIVER, Browser, browser, started  # noq
 from test_timeline_browser import sample
 
 from trace_analyzer.render import charts, html
+from trace_analyzer.render.html import write_html
 from trace_analyzer.report import Report
 
 pytestmark = [
@@ -119,6 +120,45 @@ def test_a_row_can_be_reached_and_used_with_the_keyboard(page: Browser) -> None:
     page.run("arguments[0].focus()", button)
     button.send_keys(ENTER)
     page.wait(lambda: page.length_ns() < 100_000)
+
+
+def test_a_gap_of_several_causes_is_an_interval_and_back_leads_to_its_row(page: Browser) -> None:
+    report = sample("synthetic_overhead_data-loading")
+    page.open(report, unfold=True)
+    longest = report.tables["gaps"].sort("duration_ns").row(-1, named=True)
+    button = find(page, "#gaps-rows button")
+    page.run("arguments[0].focus()", button)
+    before = page.run("return scrollY")
+    button.send_keys(ENTER)
+    interval = f"&iv={longest['start_ns']},{longest['start_ns'] + longest['duration_ns']}"
+    page.settled(interval)
+    assert page.part("interval-panel").is_displayed()
+    assert page.run("return scrollY") < before
+    assert page.run("return document.activeElement.dataset.tl") == "rows"  # whose keys act at once
+    page.driver.back()
+    page.wait(lambda: abs(page.run("return scrollY") - before) < 50)
+    page.settled("#t=0,")
+    assert not page.part("interval-panel").is_displayed()
+
+
+def test_the_tab_key_stops_at_no_figure(page: Browser) -> None:
+    page.open(gpu_report(), unfold=True)
+    draw_plots(page)
+    stops = "return [...Bokeh.index.roots].map((view) => view.canvas_view?.events_el.tabIndex ?? -1)"
+    assert set(page.run(stops)) == {-1}
+
+
+def test_without_javascript_the_page_has_all_rows_and_no_empty_figures(page: Browser) -> None:
+    page.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        write_html(gpu_report(60), page.folder / "report.html")
+        page.go((page.folder / "report.html").as_uri())
+        assert "JavaScript is off" in find(page, "main").text
+        assert not [each for each in find_all(page, ".timeline, .plot, [data-more]") if each.is_displayed()]
+        find(page, "#idle").click()
+        assert find_all(page, "#gaps-rows tr")[-1].is_displayed()
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
 
 def tap(page: Browser, point: dict[str, float], touch: bool) -> None:
@@ -362,6 +402,8 @@ def test_the_code_of_an_advice_and_a_table_can_be_taken_along(page: Browser) -> 
     page.run("document.querySelector('[data-copy]').click()")
     page.wait(lambda: page.run("return document.querySelector('[data-copy]').textContent") == "Copied")
     assert page.run("return window.taken") == report.advice[0].code
+    page.run("document.querySelector('[data-copy]').click()")
+    page.wait(lambda: page.run("return document.querySelector('[data-copy]').textContent") == "Copy")
     page.run("document.querySelector('#table-kernels [data-csv]').click()")
     page.wait(lambda: page.run("return window.saved"))
     lines = page.run("return window.saved").strip().split("\r\n")

@@ -103,7 +103,7 @@ class Section:
     scope: str = ""
     top: bool = False
     whole: bool = False
-    record: str = ""
+    record: str = "Nothing of the kind was recorded."
     key: str = ""
     table: str = ""
     only: tuple[tuple[str, str], ...] = ()

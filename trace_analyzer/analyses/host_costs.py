@@ -53,7 +53,6 @@ HOST_COSTS_SECTION = Section(
     ),
     sort=("-idle_ns", "-host_ns"),
     top=True,
-    record="Nothing of the kind was recorded.",
     key="host",
     table="host_costs",
     scope=WHOLE_TRACE,

@@ -234,7 +234,8 @@ def _overview(share: npt.NDArray[np.float64], span_ns: int, view: Model) -> Mode
     )  # fmt: skip
     tool = Model("RangeTool", x_range=view, start_gesture="pan", name="range-tool", overlay=box)
     ends = Model("Range1d", start=0.0, end=float(span_ns)), Model("Range1d", start=0, end=1.05)
-    return _bare_figure("overview", *ends, renderers=[area], toolbar=Model("Toolbar", tools=[tool]))
+    # On the first row of pixels the box's line would stay where it was: Bokeh clears half of that row (3.9.2).
+    return _bare_figure("overview", *ends, renderers=[area], toolbar=Model("Toolbar", tools=[tool]), min_border_top=2)
 
 
 def _rows(view: Model) -> Model:
@@ -327,10 +328,11 @@ def _nodes(report: Report, tree: pl.DataFrame) -> pl.DataFrame:
         .when(kind == "python").then("of_package")
         .otherwise(kind.replace_strict(_COLOURS, default="k-host", return_dtype=pl.String))
     )  # fmt: skip
+    label = pl.col("frame").fill_null("").replace_strict(labels, default="", return_dtype=pl.String)
     return joined.select(
         pl.col("caller").fill_null(-1),
-        pl.col("frame").fill_null(""),
-        label=pl.col("frame").fill_null("").replace_strict(labels, default="", return_dtype=pl.String),
+        frame=pl.when(kind == "cause").then(label).otherwise(pl.col("frame")).fill_null(""),
+        label=label,
         colour=colour.fill_null("k-other"),
         value_ns="value_ns",
     )

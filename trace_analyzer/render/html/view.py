@@ -343,7 +343,9 @@ SCRIPTS = (
 )  # fmt: skip
 """The timeline's modules, each after those that it imports."""
 
-_FLAME_LEGEND = (("Module", "k-module"), ("Operator", "k-operator"), ("Runtime call", "k-runtime"))
+_FLAME_LEGEND = (
+    ("Annotation", "k-annotation"), ("Module", "k-module"), ("Operator", "k-operator"), ("Runtime call", "k-runtime"),
+)  # fmt: skip
 _LEFT_OUT_BYTES = 1_000  # for the sentence on what was left out
 
 
@@ -369,6 +371,8 @@ def _page(report: Report, columns: timeline.TimelineColumns, data: str, command:
     present = set(columns.events.get_column("kind").unique())
     chapters, drawn = shell.laid_out(shown.chapters)
     burning = () if compact or not has_events else flames(report)
+    burnt = {colour for flame in burning for colour in flame.nodes.get_column("colour").unique()}
+    packages = ((package, f"k-{slot}") for slot, package in columns.packages.labels.items())
     return (
         shell.environment()
         .get_template("page.html.j2")
@@ -393,7 +397,7 @@ def _page(report: Report, columns: timeline.TimelineColumns, data: str, command:
             idle_kinds=[part for part in PARTS if f"idle-{part}" in present],
             path_kinds=[part for part in PARTS if f"path-{part}" in present and f"idle-{part}" not in present],
             flames=burning,
-            flame_legend=[*((package, f"k-{slot}") for slot, package in columns.packages.labels.items()), *_FLAME_LEGEND],
+            flame_legend=[(name, colour) for name, colour in (*packages, *_FLAME_LEGEND) if colour in burnt],
             stacks=Markup(shell.flame_payload(burning)) if burning else "",
             packages=columns.packages.labels,
             timeline=Markup(data),  # base64, which contains no special characters of HTML

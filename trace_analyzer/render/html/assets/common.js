@@ -114,7 +114,7 @@ const COPIED_MS = 1500;
 
 // Copies a text and shows the result on the button that was clicked; a sandboxed frame may not write to the clipboard.
 export async function copyText(text, button) {
-  const label = button.textContent;
+  const label = button.dataset.label ??= button.textContent; // of a second click, too
   button.textContent = await written(text) ? 'Copied' : 'Copying is not allowed here';
   setTimeout(() => { button.textContent = label; }, COPIED_MS);
 }

@@ -173,7 +173,7 @@ class FlameGraph {
     });
     this.element('search').addEventListener('input', (event) => this.find(event.target.value));
     this.element('reset').addEventListener('click', () => this.zoom(this.flame.root));
-    new ResizeObserver(() => this.draw()).observe(this.canvas.parentElement);
+    new ResizeObserver(() => requestAnimationFrame(() => this.draw())).observe(this.canvas.parentElement);
     addEventListener('themechange', () => this.draw());
     addEventListener('beforeprint', () => this.draw());
   }

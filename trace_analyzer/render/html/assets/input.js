@@ -96,7 +96,8 @@ export class Input extends Part {
     this.timeline.range.change.connect(() => this.timeline.schedule());
     this.scroller.addEventListener('scroll', () => this.timeline.schedule(true), { passive: true });
     new ResizeObserver(() => this.timeline.tracks.relayout()).observe(this.scroller);
-    addEventListener('hashchange', () => { if (parsesFragment(location.hash)) this.timeline.openFragment(true); });
+    // before the browser scrolls to where the reader was
+    addEventListener('popstate', () => { if (parsesFragment(location.hash)) this.timeline.openFragment(history.state === null); });
     this.listenToPointer(this.element('canvas'));
     this.timeline.ruler.listenToAxis(this.element('axis'));
     for (const [kind, format] of Object.entries(CURVES)) this.listenToCurve(kind, format);

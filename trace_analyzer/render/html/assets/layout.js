@@ -62,6 +62,15 @@ export function writeFragment(view, selected, interval, hasPath = false) {
   return [`#t=${range(view)}`, ...(selected < 0 ? [] : [`sel=${selected}`]), ...(interval ? [`iv=${range(interval)}`] : []), ...(hasPath ? ['path=1'] : [])].join('&');
 }
 
+// Writes a place on the timeline into the address. Its entry of history has a state: that of a link to follow has none.
+export function writeAddress(method, fragment) {
+  try {
+    history[method](true, '', fragment);
+  } catch {
+    // a sandboxed frame has no address
+  }
+}
+
 // Positions of tracks and rows, in pixels from the top: pinned tracks first, which stay visible, then scrolling ones.
 
 const HEADING = 28;

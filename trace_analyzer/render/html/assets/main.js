@@ -2,9 +2,9 @@
 
 import { decode } from './common.js';
 import { startFlames } from './flame.js';
-import { around } from './layout.js';
+import { around, writeAddress } from './layout.js';
 import { buildStore, eventOf } from './store.js';
-import { loadBokeh, startPlots } from './plots.js';
+import { loadBokeh, leaveToPointer, startPlots } from './plots.js';
 import { Timeline } from './timeline.js';
 
 const PAPER_PX = 690; // width of A4 and Letter
@@ -33,6 +33,7 @@ async function startTimeline(root) {
     decode(document.getElementById('events').textContent).then(buildStore),
     loadBokeh().then(() => Bokeh.embed.embed_items(documents, items)),
   ]);
+  for (const view of Bokeh.index.roots) leaveToPointer(view);
   const bokehDocument = (Array.isArray(views[0]) ? views[0][0] : [...views[0]][0]).model.document;
   return new Timeline(bokehDocument, store, json('words'), root);
 }
@@ -43,33 +44,43 @@ function listenToJumps(timeline) {
   document.addEventListener('click', (event) => {
     const jump = event.target.closest('[data-start]');
     if (!jump || getSelection().toString()) return;
+    depart(timeline);
     if (jump.dataset.advice) timeline.overlays.chooseAdvice(jump.dataset.advice, jump.closest('.card').querySelector('h3').textContent);
     if (!jump.dataset.advice || !timeline.overlays.advice) jumpTo(timeline, Number(jump.dataset.start), Number(jump.dataset.end));
   });
   document.addEventListener('place', ({ detail: { start, end, place } }) => {
+    depart(timeline);
     if (place === undefined) return jumpTo(timeline, start, end);
     timeline.root.scrollIntoView({ behavior: 'instant', block: 'start' });
     timeline.showInstant(place, start);
   });
 }
 
-// Shows the place, and selects its event, if there is one.
+// Before the reader is taken to the timeline: Back leads to where they were, and the timeline's keys act from now on.
+function depart(timeline) {
+  writeAddress('pushState', location.hash);
+  timeline.scroller.focus({ preventScroll: true });
+}
+
+// Shows the place, and selects its event; where it is no event, like a gap of several causes, its interval.
 function jumpTo(timeline, start, end) {
+  const event = eventOf(timeline.store, start, end);
   timeline.show(around(start, end, 0.15));
   timeline.root.scrollIntoView({ behavior: 'instant', block: 'start' });
-  timeline.select(eventOf(timeline.store, start, end));
+  timeline.ruler.chooseInterval(event < 0 ? { from: start, to: end } : null);
+  timeline.select(event);
 }
 
 // Canvases follow neither the width of paper nor its colours: figures keep the layout of the screen, scaled to fit, and
 // are painted in the light theme (theme.js) before the page is printed.
-function listenToPrinter(timeline) {
+function listenToPrinter(timeline) { // undefined on a page without one
   addEventListener('beforeprint', () => {
     for (const place of document.querySelectorAll('.timeline, .plot-place')) {
       place.style.setProperty('--screen-width', `${place.offsetWidth}px`);
       place.style.setProperty('--paper-zoom', Math.min(1, PAPER_PX / place.offsetWidth));
     }
-    timeline.root.style.setProperty('--screen-height', `${timeline.scroller.clientHeight}px`);
-    timeline.painter.drawForPaper();
+    timeline?.root.style.setProperty('--screen-height', `${timeline.scroller.clientHeight}px`);
+    timeline?.painter.drawForPaper();
   });
   // Figures update data and colours in separate tasks, which finish before the next listener is called.
   addEventListener('beforeprint', () => {
@@ -88,16 +99,17 @@ function listenToPrinter(timeline) {
 
 async function main() {
   const root = document.getElementById('timeline');
+  let timeline;
   await firstPaint();
   if (root) {
     performance.mark('timeline-start');
-    const timeline = await startTimeline(root);
+    timeline = await startTimeline(root);
     performance.mark('timeline-ready');
     addEventListener('themechange', () => timeline.painter.readColours());
     listenToJumps(timeline);
-    listenToPrinter(timeline);
   } else if (document.getElementById('bokeh')) await loadBokeh();
   startPlots();
+  if (globalThis.Bokeh) listenToPrinter(timeline);
   await startFlames();
   document.documentElement.dataset.ready = 'true';
   dispatchEvent(new Event('timelineready'));

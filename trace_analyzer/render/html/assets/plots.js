@@ -55,6 +55,11 @@ export function listenToTaps(bokehDocument, lead) {
   }
 }
 
+// No key does anything in a figure, which Bokeh makes a stop of the Tab key.
+export function leaveToPointer({ canvas_view: canvas }) {
+  if (canvas) canvas.events_el.tabIndex = -1; // Bokeh's notifications have none
+}
+
 // The time on a curve that is nearest to a point of its plot: its device, and the time.
 export function instantAt(curves, x, y) {
   let nearest = null;
@@ -106,6 +111,7 @@ async function draw(place, json) {
   listenToTaps(view.model.document, leadTo);
   listenToInstants(place, view, leadTo);
   fit(place, view.model);
+  leaveToPointer(view);
   place.dataset.drawn = 'true';
   return view.model.document;
 }

@@ -3,7 +3,7 @@
 import { Panels } from './describe.js';
 import { Finder, Input } from './input.js';
 import { Ruler } from './interval.js';
-import { around, clampView, parseFragment, rowAt, Tracks, writeFragment } from './layout.js';
+import { around, clampView, parseFragment, rowAt, Tracks, writeAddress, writeFragment } from './layout.js';
 import { ARROW_BUDGET, Arrows, Overlays } from './overlays.js';
 import { Painter } from './painter.js';
 import { endOf, eventAt, eventAtInstant } from './store.js';
@@ -64,7 +64,7 @@ export class Timeline {
     return ((time - from) / (to - from)) * this.plotWidth;
   }
 
-  // A link to a part of the timeline scrolls to the timeline; reloading the page keeps the position.
+  // A link to a part of the timeline scrolls to the timeline; reloading the page and Back keep the position.
   openFragment(arrives) {
     const { view, selected, interval, hasPath } = parseFragment(location.hash);
     this.overlays.showPath(hasPath);
@@ -73,7 +73,8 @@ export class Timeline {
     this.painter.drawAxis(); // what it writes above the rows takes a line on a phone: before anything is scrolled to
     const isPart = this.view.to - this.view.from < 0.999 * this.store.end || selected >= 0 || interval;
     if (arrives && isPart) this.root.scrollIntoView({ behavior: 'instant', block: 'start' });
-    if (selected >= 0 && selected < this.store.start.length) this.select(selected);
+    this.overlays.chooseAdvice(null);
+    this.select(selected < this.store.start.length ? selected : -1);
     this.ruler.chooseInterval(interval);
   }
 
@@ -81,11 +82,7 @@ export class Timeline {
     clearTimeout(this.fragmentTimer);
     this.fragmentTimer = setTimeout(() => {
       this.tracks.closeLanes();
-      try {
-        history.replaceState(null, '', writeFragment(this.view, this.selected, this.ruler.interval, this.overlays.hasPath));
-      } catch {
-        // a sandboxed frame has no address
-      }
+      writeAddress('replaceState', writeFragment(this.view, this.selected, this.ruler.interval, this.overlays.hasPath));
     }, FRAGMENT_DELAY_MS);
   }
 
