@@ -68,6 +68,7 @@ def program(code: str) -> dict[str, Any]:
         "DataLoader": lambda _, **options: [*DataLoader([rows] * 8, **options)],
         "p": rows.clone().requires_grad_(), "reduce_gradient": abs, "work": mock.create_autospec(torch.distributed.Work, instance=True),
         "batches": iter([x]), "config": {"zero_optimization": {}}, "small": [SimpleNamespace(grad=rows)],
+        "adjacency": torch.eye(4).to_sparse(), "value": 0.0, "row": torch.randn(1, 8), "whole": torch.empty(4, 8), "start": 0, "scores": rows,
         **dict.fromkeys(("f", "layer", "activation", "mlp", "block"), module),
     }  # fmt: skip
     if "grouped_mm" in code:  # four rows, each for two of two experts
@@ -83,6 +84,10 @@ def program(code: str) -> dict[str, Any]:
         names |= {"block": torch.nn.Linear(8, 8)} if "fully_shard(block)" in code.splitlines()[0] else {}
     if code.startswith("for x, y in batches"):
         names["batches"] = [(x, x)]
+    if "sparse.mm" in code:
+        names["x"] = torch.randn(4, 8)
+    if code.startswith("rows.append"):
+        names["rows"] = []
     if code.startswith("grads = "):
         names["loss"].backward()
     if re.search(r"^(with )?model\.(no_sync|register_comm_hook)", code, re.MULTILINE):

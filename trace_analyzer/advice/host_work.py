@@ -192,8 +192,8 @@ class CpuFix:
     """The page of a fix: its texts, and which time of the main thread it concerns.
 
     This is time in ``parts`` of table `cpu_time` (of ``python``, that in PyTorch's own calls is ``python-of-torch``), in
-    ``phases`` of a step (all without), in operators whose first operand has so many ``bits`` (any without; 0 is unknown), and not in
-    events whose name matches ``unless`` (Rust regex), and only if its matmuls reach under ``slower_than`` FLOP/s. It is
+    ``phases`` of a step (all without), in operators whose first operand has so many ``bits`` (any without; 0 is unknown), in events
+    whose name matches ``only``, and not ``unless`` (Rust regex), and only if its matmuls reach under ``slower_than`` FLOP/s. It is
     worth saying from a share ``least`` of the window on. The change ``saves`` at most all of it; one that only shows what to
     change ranks by its time, or, as a ``last_resort``, behind all others. With ``keeps_longest``, the longest operator of each chain stays.
     """
@@ -208,6 +208,7 @@ class CpuFix:
     saves: bool
     phases: list[str] | None = None
     bits: list[int] | None = None
+    only: str = ""
     unless: str = "^$"
     slower_than: float | None = None
     keeps_longest: bool = False
@@ -221,12 +222,14 @@ def cpu_advice(run: CpuRun, names: pl.DataFrame) -> tuple[Advice, ...]:
     shown = {
         "cells": name.str.contains(_CELLS).any(),
         "layers of cells": name.is_in(_LAYERS_OF_CELLS).any(),
+        "numbers in a loop": _reads_numbers(run),
         "training": names.get_column("phase").is_in(GRADIENTS).any(),
         "convolutions": name.str.contains("convolution").any(),
         "DDP": name.str.contains(event_names.DDP).any(),
         "workers": name.str.contains("_MultiProcessingDataLoaderIter").any(),
         "another loader": not name.str.contains(event_names.OF_DATALOADER).any(),
         "numbers": _leading(run, "python") in ("tensor()", "as_tensor()"),
+        "masks": 2 * own.is_in(["aten::nonzero", "aten::masked_select"]).sum() > own.is_in(["aten::index"]).sum(),
         "attention": _leading(run, "normalization") == "aten::_softmax" and name.is_in(["aten::bmm"]).any(),
     }
     cases = [case for case, is_shown in shown.items() if is_shown]
@@ -236,8 +239,15 @@ def cpu_advice(run: CpuRun, names: pl.DataFrame) -> tuple[Advice, ...]:
         [] if updates.str.contains(_ALL_FUSED_OR_NONE).any() else classes.unique(maintain_order=True).to_list() or [""]
     )
     of_torch = (pl.col("part") == "python") & pl.col("in_torch")
+    # Without a gradient of the whole table, the optimizer neither passes over it nor frees it.
+    of_update = (pl.col("phase") == "optimizer") & (
+        (pl.col("part") == "pointwise") | pl.col("name").str.contains(_ZERO_GRAD)
+    )
     part = (
-        pl.when("of_table").then(pl.lit("table-gradient"))
+        pl.when(pl.col("phase").is_in(["forward", "backward"]) & name.is_in([_SEARCH_FOR_NAN]).any()).then(pl.lit("checked"))
+        .when("of_table").then(pl.lit("table-gradient"))
+        .when(of_update & pl.col("of_table").any()).then(pl.lit("table-update"))
+        .when((pl.col("name") == "aten::index_select") & name.is_in(["aten::embedding"]).any()).then(pl.lit("table-rows"))
         .when(of_torch).then(pl.lit("python-of-torch"))
         .otherwise("part")
     )  # fmt: skip
@@ -257,6 +267,14 @@ def cpu_advice(run: CpuRun, names: pl.DataFrame) -> tuple[Advice, ...]:
     return tuple(replace(item, code=with_remark(item.code, OF_SCRIPTED)) if is_scripted else item for item in items)
 
 
+def _reads_numbers(run: CpuRun) -> bool:
+    """Whether Python reads a number of a tensor every few operators, but for an optimizer's counters and a loader's samples."""
+    is_left_out = (pl.col("phase").fill_null("") == "optimizer") | (pl.col("part") == "data-loading")
+    operators = run.pieces.filter(pl.col("name").str.starts_with("aten::"), ~is_left_out)
+    names = operators.unique("event_id").get_column("name")
+    return 0 < names.len() <= _OPERATORS_A_NUMBER * names.is_in(["aten::_local_scalar_dense"]).sum()
+
+
 def _leading(run: CpuRun, part: str) -> str | None:
     """Return the function or operator that holds most of a part of the main thread's time."""
     own = run.pieces.filter(pl.col("part") == part).group_by("name").agg(LENGTH_NS.sum().alias("time_ns"))
@@ -266,6 +284,13 @@ def _leading(run: CpuRun, part: str) -> str | None:
 _CELLS = r"^aten::(lstm|gru|rnn_(tanh|relu))_cell$"
 _LAYERS_OF_CELLS = ["aten::gru", "aten::rnn_relu", "aten::rnn_tanh"]
 """Recurrent layers that call operators for each time step, and that Dynamo does not compile (`torch._dynamo.config.allow_rnn`)."""
+_SEARCH_FOR_NAN = "aten::_is_any_true"
+"""What autograd's anomaly detection asks of each gradient (torch/csrc/autograd/engine.cpp), and no function of PyTorch's Python."""
+_ZERO_GRAD = r"^Optimizer\.zero_grad"
+_UPDATES = ("pointwise", "table-update")
+"""Parts of an optimizer's passes over the parameters."""
+_OPERATORS_A_NUMBER = 50
+"""A pass through a small model and its loss, whose value is logged, calls more operators."""
 _ALL_FUSED_OR_NONE = rf"^aten::_fused_|{event_names.LAYOUT_ASKED}"
 """Operators of an optimizer that is fused, or that takes sparse gradients."""
 _MOST_WORKERS = 16
@@ -289,6 +314,16 @@ def _longest_ns(pieces: pl.DataFrame, concerned: pl.Expr, fused: str) -> int:
     return total(runs.group_by("chain").agg(pl.col("ns").max()), "ns")
 
 
+def _one_pass_ns(pieces: pl.DataFrame) -> int:
+    """Return the time of an optimizer's longest pass over the parameters, ns: fused, an update still makes one.
+
+    The operator that is called least makes one pass, the others as many more as they are called more often.
+    """
+    names = pieces.filter(pl.col("part").is_in(_UPDATES)).group_by("name")
+    sums = names.agg(pl.col("time_ns").sum(), pl.col("event_id").n_unique().alias("runs"))
+    return int(sums.select((pl.col("time_ns") * pl.col("runs").min() / pl.col("runs")).max().fill_null(0)).item())
+
+
 def _flop_per_s(pieces: pl.DataFrame) -> float | None:
     """Return what the operators of known FLOP reach together; None where there are none."""
     known = pieces.filter(pl.col("flop").is_not_null())
@@ -308,8 +343,9 @@ def _advice(
         return None
     if fix.phases == ["optimizer"] and not {"", *FUSED}.issuperset(optimizers):
         # Without a fused form the arithmetic stays: the CPU computes each parameter in turn, however it is called.
-        parts -= {"pointwise"}
-    concerned = pl.col("part").is_in(parts) & ~pl.col("name").fill_null("").str.contains(fix.unless)
+        parts -= {*_UPDATES}
+    name = pl.col("name").fill_null("")
+    concerned = pl.col("part").is_in(parts) & name.str.contains(fix.only) & ~name.str.contains(fix.unless)
     if fix.phases is not None:
         concerned &= pl.col("phase").fill_null("").is_in(fix.phases)
     if fix.bits is not None:
@@ -317,9 +353,10 @@ def _advice(
     pieces = run.pieces.filter(concerned).with_columns(LENGTH_NS.alias("time_ns")).sort("time_ns", descending=True)
     time = total(pieces, "time_ns")
     silent = run.window_ns - total(run.pieces, LENGTH_NS)
-    time += silent if "host-unknown" in fix.parts and fix.phases is None else 0
+    time += silent if "host-unknown" in fix.parts and "" in (fix.phases or [""]) else 0
     fused = "aten::_softmax" if "attention" in cases else ""
     kept = _longest_ns(run.pieces, concerned, fused) if fix.keeps_longest else 0
+    kept += _one_pass_ns(pieces) if fix.phases == ["optimizer"] else 0
     if time <= kept or time - kept < fix.least * run.window_ns:
         return None
     rate = _flop_per_s(pieces)

@@ -29,7 +29,7 @@ from trace_analyzer.vocabulary import REGIMES
 
 PAGES = "trace_analyzer/catalog/advice"
 """Folder of the pages."""
-OF_CPU = ("parts", "least", "saves", "phases", "bits", "unless", "slower_than", "keeps_longest")
+OF_CPU = ("parts", "least", "saves", "phases", "bits", "only", "unless", "slower_than", "keeps_longest")
 """Settings of a fix for a run on the CPU, as `trace_analyzer.advice.host_work.CpuFix` describes them."""
 HEADINGS = ("What", "Why", "When not", "Example", "Code", "Safety", "Bound")
 """Sections of a page, in this order: what to change, why it helps, when it does not, what it replaces, the code by case,
