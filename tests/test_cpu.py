@@ -134,6 +134,14 @@ def test_what_runs_within_generated_code_and_the_engine_of_autograd_is_no_gap_an
     }  # fmt: skip
 
 
+def test_graphs_of_compiled_code_lead_a_part_together_and_not_by_their_hashes() -> None:
+    graphs = [annotation(f"## Call CompiledFxGraph f{n} ##", 200 * n, 200) for n in range(2)]
+    report = analysed(graphs, op("aten::sort", 400, 300), devices=[])
+    (row,) = report.tables["cpu_time"].filter(part="other-operators").rows(named=True)
+    assert (row["operator"], row["time_ns"]) == ("compiled code", 700_000)
+    assert "led by compiled code" in report.verdict.headline
+
+
 def test_a_compiler_s_python_and_operators_are_compilation_which_the_window_leaves_out() -> None:
     first = [
         annotation("ProfilerStep#0", 0, 9_000), op("aten::mm", 10, 90), op("aten::mm", 300, 200),

@@ -28,7 +28,7 @@ CPU_TIME = schema.Table(
         backward_ns i64 Part of it in the backward pass.
         optimizer_ns i64 Part of it in the optimizer.
         count u32 Events with such time.
-        operator str The event with the largest share of it.
+        operator str The event with the largest share of it; ``compiled code`` for all that Inductor generated.
     """),
 )
 
@@ -36,6 +36,8 @@ UNRECORDED, DISPATCH, TINY, FIRST = "host-unknown", "dispatch", "tiny-operators"
 STALLED = "stalled-operators"
 _GENERATED = r"^## Call CompiledFxGraph|^<built-in function kernel>$"
 """Annotation around the code that Inductor generated, and each of its C++ functions (torch/_inductor/codecache.py)."""
+COMPILED_CODE = "compiled code"
+"""Its name in table `cpu_time`: that of a graph is a hash."""
 _NO_WORK = r"""(?x) ^aten::_?(?: alias | as_strided | chunk | conj | detach | diagonal | empty | empty_like | empty_strided | expand | lift_fresh
     | movedim | narrow | new_empty | new_empty_strided | permute | reshape_alias | resolve_(?:conj|neg) | select | set | slice | split
     | split_with_sizes | squeeze | swapaxes | t | transpose | unbind | unfold | unsafe_view | unsqueeze | view | view_as_(?:complex|real)
@@ -288,7 +290,8 @@ def cpu_time(cpu_run: CpuRun | None) -> pl.DataFrame:
     """Return table `cpu_time`, longest part first."""
     if cpu_run is None:
         return CPU_TIME.empty()
-    pieces = cpu_run.pieces.with_columns(LENGTH_NS.alias("time_ns"))
+    name = pl.when(pl.col("name").str.contains(_GENERATED)).then(pl.lit(COMPILED_CODE)).otherwise("name")
+    pieces = cpu_run.pieces.with_columns(LENGTH_NS.alias("time_ns"), name.alias("name"))
     by_name = (
         pieces.group_by("part", "name").agg(pl.col("time_ns").sum()).sort("time_ns", "name", descending=[True, False])
     )
