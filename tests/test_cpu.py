@@ -285,6 +285,15 @@ def test_what_is_fused_is_a_chain_whose_longest_operator_stays() -> None:
     assert fix.saves_ns_at_most == 3 * 180_000
 
 
+def test_attention_that_is_written_out_goes_with_its_matmuls_and_leaves_no_pass() -> None:
+    """Recorded: 79 % less, of which the pointwise operators and the softmax beside their longest pass were 34 %."""
+    steps = [("aten::bmm", 300), ("aten::div", 200), ("aten::_softmax", 300), ("aten::bmm", 200), ("aten::addmm", 500)]
+    starts = itertools.accumulate((us for _, us in steps), initial=0)
+    program = [op(name, at, us) for at, (name, us) in zip(starts, steps, strict=False)]
+    (fix,) = (item for item in analysed(program, devices=[]).advice if item.id == "cpu-fusion")
+    assert fix.saves_ns_at_most == 1_000_000
+
+
 def test_what_is_compiled_for_two_reasons_is_told_once() -> None:
     """Calls of 500 us and a chain of 1,500 us, of which an operator of 800 us stays; fp64 may save all of its 400 us."""
     calls = [op("aten::view", 5 * n, 5) for n in range(100)]

@@ -295,19 +295,22 @@ _ALL_FUSED_OR_NONE = rf"^aten::_fused_|{event_names.LAYOUT_ASKED}"
 """Operators of an optimizer that is fused, or that takes sparse gradients."""
 _MOST_WORKERS = 16
 """Where more would be needed, each sample has to take less work."""
+_ATTENTION = ["aten::_softmax", "aten::bmm"]
+"""What attention that is written out calls, beside pointwise operators."""
 _LIGHT = ("dispatch", "tiny-operators", "python", "python-of-torch", "host-unknown")
 """Parts of calls, which split no chain of operators that can be fused."""
 
 
-def _longest_ns(pieces: pl.DataFrame, concerned: pl.Expr, fused: str) -> int:
-    """Return the time of the longest operator of each chain, ns, but for those named ``fused``, whose pass ends, too.
+def _longest_ns(pieces: pl.DataFrame, concerned: pl.Expr, fused: list[str]) -> int:
+    """Return the time of the longest operator of each chain, ns; of chains with an operator named in ``fused`` none stays.
 
     A chain ends where another operator or loading runs: what is on both sides of a matmul is not one pass over memory.
     """
     ends = ~concerned & ~pl.col("part").is_in(_LIGHT)
     chains = pieces.sort("start_ns").with_columns(ends.cum_sum().alias("chain"))
     runs = (
-        chains.filter(concerned, pl.col("name").fill_null("") != fused)
+        chains.filter(concerned)
+        .filter(~pl.col("name").fill_null("").is_in(fused).any().over("chain"))
         .group_by("chain", "event_id")
         .agg(LENGTH_NS.sum().alias("ns"))
     )
@@ -346,6 +349,9 @@ def _advice(
         parts -= {*_UPDATES}
     name = pl.col("name").fill_null("")
     concerned = pl.col("part").is_in(parts) & name.str.contains(fix.only) & ~name.str.contains(fix.unless)
+    is_attention = "attention" in cases and "attention" in fix.cases
+    if is_attention:  # its matmuls skip what a mask hides, and keep their result in the cache
+        concerned |= name.is_in(_ATTENTION)
     if fix.phases is not None:
         concerned &= pl.col("phase").fill_null("").is_in(fix.phases)
     if fix.bits is not None:
@@ -354,8 +360,7 @@ def _advice(
     time = total(pieces, "time_ns")
     silent = run.window_ns - total(run.pieces, LENGTH_NS)
     time += silent if "host-unknown" in fix.parts and "" in (fix.phases or [""]) else 0
-    fused = "aten::_softmax" if "attention" in cases else ""
-    kept = _longest_ns(run.pieces, concerned, fused) if fix.keeps_longest else 0
+    kept = _longest_ns(run.pieces, concerned, _ATTENTION if is_attention else []) if fix.keeps_longest else 0
     kept += _one_pass_ns(pieces) if fix.phases == ["optimizer"] else 0
     if time <= kept or time - kept < fix.least * run.window_ns:
         return None
