@@ -6,13 +6,13 @@ import itertools
 import json
 import random
 import re
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import polars as pl
 import pytest
+import truth
 from conftest import CORPUS, SAMPLES as SAMPLE_FOLDER, corpus_rows
 from lazy_report import report_on
 from program_laws import below_floors_say_why, check_estimates, check_flip, check_regime
@@ -21,10 +21,6 @@ from test_advice_laws import bounds_hold, counted_once, order_holds
 from test_blame import drains_hold_idle_time_once, idle_time_is_blamed_once, operators_spend_what_they_last
 from test_links import owners_sum_to_the_steps
 from test_stacks import threads_count_once
-
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
-
-import truth
 
 from trace_analyzer import registry, units, vocabulary
 from trace_analyzer.catalog.kernels import operand_type

@@ -1,14 +1,8 @@
 """Check that the 2 kB of `--format agent` answer the questions of benchmarks/digest_answers.py on each sample."""
 
-import sys
-from pathlib import Path
-
+import digest_answers as evaluation
 import pytest
 from conftest import sample_report
-
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
-
-import digest_answers as evaluation
 
 from trace_analyzer.explain.agent import MOST_BYTES
 
