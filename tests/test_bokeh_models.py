@@ -70,6 +70,8 @@ def test_each_part_of_a_chart_is_drawn_where_it_says() -> None:
     assert (marks.glyph.marker.field, marks.glyph.tags) == ("shape", ["--k-matmul"])
     assert texts.glyph.text_baseline.value == "top"
     assert [tool.renderers for tool in plot.toolbar.tools] == [[marks], [marks]]
+    (counted,) = read(dict(drawing("queue", Chart(Axis("time", "ms"), Axis("depth", counts=True), ())).document))
+    assert (counted.left[0].ticker.min_interval, counted.below[0].ticker.min_interval) == (1, 0), "no half of a count"
 
 
 def test_boxes_have_their_colours_texts_and_an_axis_of_names() -> None:

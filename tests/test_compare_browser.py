@@ -31,6 +31,11 @@ const { left, top } = canvas.getBoundingClientRect();
 return [left + box.x + box.width / 2, top + box.row * 19 + 9];
 """
 
+TOOLBARS = """
+const all = (root) => [...root.querySelectorAll('*')].flatMap((e) => [e, ...(e.shadowRoot ? all(e.shadowRoot) : [])]);
+return all(document).filter((e) => e.matches('.bk-Toolbar')).map((e) => getComputedStyle(e).display);
+"""
+
 
 def test_the_page_of_a_comparison(browser: Browser, tmp_path: Path) -> None:  # noqa: F811
     result = decomposition.compare(analyze(BASE.trace()), analyze(AFTER.trace()))
@@ -87,3 +92,9 @@ def test_the_page_of_a_comparison(browser: Browser, tmp_path: Path) -> None:  # 
     zoom = browser.run("return document.querySelector('.plot-place').style.getPropertyValue('--paper-zoom')")
     assert float(zoom) < 0.6
     browser.run("dispatchEvent(new Event('afterprint'))")
+
+    # Nor have they tools there.
+    browser.wait(lambda: browser.run(TOOLBARS) and set(browser.run(TOOLBARS)) == {"flex"})
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    assert set(browser.run(TOOLBARS)) == {"none"}
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})

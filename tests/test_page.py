@@ -290,12 +290,15 @@ def test_a_histogram_of_gaps_holds_all_idle_time_and_one_of_leads_no_late_launch
 
 
 def test_the_queue_keeps_its_highest_points_and_has_a_curve_for_each_device() -> None:
+    import holoviews as hv
+
     report, time = gpu_report(), np.arange(100_000)
     depth = np.where(time == 54_321, 500, time % 7)
     queue = pl.DataFrame({"device": 0, "time_ns": time, "depth": depth, "queued_work_ns": time % 7 * 10})
     curve = replace(report, tables={**report.tables, "queue": queue}).plots["queue_depth"]
     assert curve.dimension_values(1).max() == 500
     assert len(curve) < 1000
+    assert hv.render(curve, backend="bokeh").yaxis[0].ticker.min_interval == 1, "no half of a launch"
     assert [curve.label for curve in gpu_report(8, 2).plots["queue_depth"]] == ["GPU 0", "GPU 1"]
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import test_html_browser as pages
 from made_ranks import MS, job, summaries
+from selenium.webdriver.common.keys import Keys
 from test_html_browser import Browser
 
 from trace_analyzer.ranks.job import judge
@@ -51,6 +52,15 @@ def test_a_cell_of_the_map_leads_to_the_lanes_and_to_the_report_of_the_rank(brow
         browser.mouse(kind, *at)
     assert chosen(browser) == (6, 2)
     assert text_of(browser, "lanes-status").startswith(f"Step 2: {3 * RANKS} collectives of {RANKS} ranks; ")
+    drawn = "return document.getElementById('lanes').toDataURL()"
+    images = [browser.run(drawn)]
+    for key in "+", Keys.ARROW_RIGHT, "-":
+        browser.driver.find_element("id", "lanes").send_keys(key)
+        images.append(browser.run(drawn))
+    assert len(set(images)) == 4, "each key changes what the lanes show"
+    for key in "-", Keys.ARROW_LEFT:
+        browser.driver.find_element("id", "lanes").send_keys(key)
+    assert browser.run(drawn) == images[0], "and no key leads beyond the step"
     assert not browser.driver.find_element("id", "report").is_displayed()
     assert "trace.rank6.json" in text_of(browser, "command")
 

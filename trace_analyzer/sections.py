@@ -122,7 +122,7 @@ SIGNS = {"circle": "●", "triangle": "▲", "square": "■", "diamond": "◆", 
 class Axis:
     """An axis: its label with a unit, labelled ``ticks`` (default: the browser's), and ends (None: the data's).
 
-    An axis of names has a tick for each and no grid.
+    An axis of names has a tick for each and no grid, one of ``counts`` none between them.
     """
 
     label: str
@@ -131,6 +131,7 @@ class Axis:
     ticks: Mapping[float, str] = field(default_factory=dict)
     ends: tuple[float | None, float | None] = (None, None)
     names: bool = False
+    counts: bool = False
     hidden: bool = False
 
     @property

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from trace_analyzer import analysis, schema, thresholds
-from trace_analyzer.analyses.host import Context
+from trace_analyzer.analyses.host import Context, Host
 from trace_analyzer.analyses.left_out import with_states
 from trace_analyzer.analyses.steps import HostSteps
 from trace_analyzer.analyses.work import MATMUL_FORMULAS, Record, call_work
@@ -15,6 +15,7 @@ from trace_analyzer.catalog.kernels import kernel_buckets
 from trace_analyzer.frames.intervals import END_NS, LENGTH_NS, clip, innermost, split_by
 from trace_analyzer.frames.lookups import lookup, scatter
 from trace_analyzer.sections import Section, Shown
+from trace_analyzer.units import visible
 from trace_analyzer.vocabulary import NAMED_WORK
 
 CPU_TIME = schema.Table(
@@ -62,6 +63,18 @@ _NOT_COMPILED = r"^aten::(_sparse_\w*mm|gru|rnn_(tanh|relu))$"
 _TABLE_GRADIENT = r"^aten::_?embedding(_bag)?_dense_backward$"
 """Operators that make the gradient of an embedding's whole table, of which a batch changes few rows."""
 
+_OF_DEVICES = (
+    r"(?i)cuda|cudnn|cublas|miopen|hipblas|[nrh]ccl|triton_|::[xnh]pu|(?:[xnh]pu|mtia)::|pin_memory|record_stream"
+    r"|_(flash|efficient)_attention(_forward|_backward)?$"
+)
+"""Operators and annotations of programs that use a device: a trace with these is no run on the CPU.
+
+The CPU's attention is `_scaled_dot_product_flash_attention_for_cpu` (aten/src/ATen/native/native_functions.yaml)."""
+_ASKS_FOR_DEVICES = r"_is_acceptable$|::_use_\w+_ctc_loss$"
+"""Operators that ask whether a library could be used, on the CPU too: `nn.LSTM` and `ctc_loss` call them first."""
+_COMPILER_TIMER = r"( \(dynamo_timed\)|_data:.*)$"
+"""What `torch._dynamo.utils.dynamo_timed` adds to the name of a compiler pass, which may name the devices that it is for."""
+
 
 @dataclass(frozen=True)
 class CpuRun:
@@ -86,6 +99,8 @@ class CpuRun:
     flop_ns: int
     rest_ns: Mapping[str, int]
     """Time of the thread outside of the window, from its first operator to its last, by part, ns; the largest is the last."""
+    meant: str
+    """What shows that the program uses a device, whose work is missing; "" for a run on the CPU."""
 
 
 def cpu_run(
@@ -113,7 +128,10 @@ def cpu_run(
         outer.filter(pl.col("thread_id") != main).with_columns(pl.lit(main).alias("thread_id")), spans, ["thread_id"]
     )
     recorded = clip(innermost(own, ["thread_id"], "event_id"), whole, ["thread_id"])
-    pieces = _classified(recorded, context, is_operator, operator_inputs).with_columns(recorded.get_column("thread_id"))
+    meant = _meant_device(context.host)
+    pieces = _classified(recorded, context, is_operator, operator_inputs, meant).with_columns(
+        recorded.get_column("thread_id")
+    )
     messages = context.host.each((pl.col("kind") == "annotation") & pl.col("name").str.contains(_MESSAGE))
     pieces = _with_messages(pieces, events.filter(messages), whole, context)
     called = clip(pieces, spans, ["thread_id"])
@@ -131,7 +149,19 @@ def cpu_run(
         float(known.get_column("flop").sum()) if known.height else None,
         _total(called.filter(pl.col("event_id").is_in(known.get_column("event_id").implode()))),
         dict(pl.concat([rest, silent]).group_by("part").agg(pl.col("ns").sum()).sort("ns", "part").iter_rows()),
+        meant,
     )
+
+
+def _meant_device(host: Host) -> str:
+    """Return a name that only programs on a device have; "" without one."""
+    name = pl.col("name").cast(pl.String)
+    timer = name.str.replace(_COMPILER_TIMER, "")
+    passes = timer.is_in(timer.filter(name.str.ends_with(" (dynamo_timed)")).implode())
+    uses = name.str.contains(_OF_DEVICES) & ~name.str.contains(_ASKS_FOR_DEVICES) & ~passes
+    using = host.names.filter(pl.col("kind").is_in(["operator", "annotation"]) & uses)
+    named = using.get_column("name").cast(pl.String).sort().head(1).to_list()
+    return visible(named[0]) if named else "it calls the runtime" if host.calls.height else ""
 
 
 def _with_messages(pieces: pl.DataFrame, messages: pl.DataFrame, whole: pl.DataFrame, context: Context) -> pl.DataFrame:
@@ -189,14 +219,14 @@ def _windows(own: pl.DataFrame, marks: pl.DataFrame, outer: pl.DataFrame) -> tup
 
 
 def _classified(
-    pieces: pl.DataFrame, context: Context, is_operator: pl.Series, operator_inputs: pl.DataFrame
+    pieces: pl.DataFrame, context: Context, is_operator: pl.Series, operator_inputs: pl.DataFrame, meant: str
 ) -> pl.DataFrame:
     """Return the pieces with kind, name, phase, part and bits, and with the FLOP of their operator's call.
 
     What nothing names between operators is Python where its frames were recorded, else unknown. An operator passes its
     work on (``calls``) where it launches some or those within it take half of its time, else does it itself, as code that
     Inductor generated always does between the operators that it calls: a run under `thresholds.TINY_OPERATOR_NS`, or one
-    whose shapes usually take so little, is hardly more than a call. First calls that far outlast the median of their
+    whose shapes usually take so little, is hardly more than a call, and launches where a device is ``meant``. First calls that far outlast the median of their
     shapes, or of four or more calls where none are known, started threads or a library. Any that far outlast a tenth of the
     calls with their shapes, or multiply more slowly than any core does, stall: threads of theirs wait for cores.
     """
@@ -233,13 +263,14 @@ def _classified(
     are_enough = pl.col("event_id").n_unique() >= _LEAST_CALLS
     shortest = pl.when(are_enough & dims.is_not_null().all()).then(length.quantile(0.1, "lower")).over(call)
     stalls = (is_slow | (length >= thresholds.FIRST_CALL_RATIO * shortest)) & (length >= thresholds.FIRST_CALL_NS)
+    only_launches = pl.lit(bool(meant) and context.host.calls.is_empty())
     part = (
         pl.when(pl.col("named").is_not_null()).then("named")
         .when(pl.col("name").str.contains(_ENGINE)).then(pl.lit(DISPATCH))
         .when(pl.col("is_operator") & pl.col("calls")).then(pl.lit(DISPATCH))
         .when(pl.col("is_operator") & starts_up).then(pl.lit(FIRST))
-        .when(pl.col("is_operator") & (usual < thresholds.TINY_OPERATOR_NS)).then(pl.lit(TINY))
-        .when(pl.col("is_operator") & pl.col("name").str.contains(_NO_WORK)).then(pl.lit(DISPATCH))
+        .when(pl.col("is_operator") & (usual < thresholds.TINY_OPERATOR_NS)).then(pl.lit(DISPATCH if meant else TINY))
+        .when(pl.col("is_operator") & (pl.col("name").str.contains(_NO_WORK) | only_launches)).then(pl.lit(DISPATCH))
         .when(pl.col("is_operator") & pl.col("group").is_in(_STALLING) & stalls).then(pl.lit(STALLED))
         .when("is_operator").then("group")
         .when(pl.col("kind") == "python").then(pl.lit("python"))

@@ -473,7 +473,7 @@ def scaling_chart(result: scaling.Scaling) -> Chart:
     if result.host_floor_ns is not None:
         marks.append(LineMark("host", [batches[0], last], [result.host_floor_ns / scale] * 2, "text-muted", "dashed"))
     return Chart(
-        Axis("batch", ends=(0, 1.05 * last)), Axis("time", f"{unit} a step", ends=(0, None)), tuple(marks), legend=tuple(legend.items()),
+        Axis("batch", counts=True, ends=(0, 1.05 * last)), Axis("time", f"{unit} a step", ends=(0, None)), tuple(marks), legend=tuple(legend.items()),
         signs=(*((("╌", "host's time"),) if result.host_floor_ns is not None else ()), *((("┈", "device's line"),) if result.device_line else ())),
         height=420, least_width=_NARROWEST,
     )  # fmt: skip

@@ -221,7 +221,7 @@ def over_time(result: Memory, device: DeviceMemory) -> Chart | None:
         legend.append((label, colour))
         floor = top
     return Chart(
-        Axis("event of the record"), Axis("memory", "GiB", ends=(0, max(reserved + floor) * 1.05)),
+        Axis("event of the record", counts=True), Axis("memory", "GiB", ends=(0, max(reserved + floor) * 1.05)),
         (*boxes, LineMark("reserved", x, reserved, "text-muted", "dashed")),
         legend=tuple(legend), signs=(("- -", "reserved"),), zooms=True,
     )  # fmt: skip

@@ -281,7 +281,9 @@ def _histogram(rows: pl.DataFrame, label: str, height_label: str, colour: str) -
     exponents = range(round(np.log10(edges[0])), round(np.log10(edges[-1])) + 1)
     every = -(-len(exponents) // MOST_LABELS)
     ticks = {10.0**e: units.duration(10**e) if place % every == 0 else "" for place, e in enumerate(exponents)}
-    return Chart(Axis(label, log=True, ticks=ticks), Axis(height_label, unit, ends=(0, None)), (boxes,))
+    return Chart(
+        Axis(label, log=True, ticks=ticks), Axis(height_label, unit, counts=not is_time, ends=(0, None)), (boxes,)
+    )
 
 
 def reported_labels(report: Report) -> dict[int, str]:
@@ -310,7 +312,7 @@ def _over_time(report: Report, column: str, label: str, factor: int, unit: str) 
         name = f"GPU {labels[device]}"
         lines.append(LineMark(name, x, y, colour, place=name, unit_ns=time_factor))
     legend = tuple((line.label, line.colour) for line in lines) if len(lines) > 1 else ()
-    return Chart(Axis("Time", time_unit), Axis(label, unit), tuple(lines), legend)
+    return Chart(Axis("Time", time_unit), Axis(label, unit, counts=not unit), tuple(lines), legend)
 
 
 def _unit(ns: float) -> tuple[int, str]:

@@ -116,6 +116,8 @@ def _ticks(chart: Chart) -> Callable[[Any, hv.Element], None]:
             if axis.ticks:
                 labels = {tick: PlainText(text=text) for tick, text in axis.ticks.items()}
                 plot.handles[name].update(ticker=FixedTicker(ticks=list(axis.ticks)), major_label_overrides=labels)
+            elif axis.counts:
+                plot.handles[name].ticker.min_interval = 1
 
     return set_ticks
 

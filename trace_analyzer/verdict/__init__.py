@@ -126,33 +126,18 @@ def without_activities(trace: Trace, host: Host, accelerator: Accelerator | None
     )
 
 
-_OF_DEVICES = (
-    r"(?i)cuda|cudnn|cublas|miopen|hipblas|[nrh]ccl|triton_|::xpu|::npu|::hpu|pin_memory|record_stream"
-    r"|_(flash|efficient)_attention(_forward|_backward)?$"
-)
-"""Operators and annotations of programs that use a device: a trace with these is no run on the CPU.
-
-The CPU's attention is `_scaled_dot_product_flash_attention_for_cpu` (aten/src/ATen/native/native_functions.yaml)."""
-_ASKS_FOR_DEVICES = r"_is_acceptable$|::_use_\w+_ctc_loss$"
-"""Operators that ask whether a library could be used, on the CPU too: `nn.LSTM` and `ctc_loss` call them first."""
-_COMPILER_TIMER = r"( \(dynamo_timed\)|_data:.*)$"
-"""What `torch._dynamo.utils.dynamo_timed` adds to the name of a compiler pass, which may name the devices that it is for."""
-
-
 def with_main_thread(
-    verdict: Verdict, host: Host, accelerator: Accelerator | None, run: CpuRun | None, cpu_time: pl.DataFrame
+    verdict: Verdict, accelerator: Accelerator | None, run: CpuRun | None, cpu_time: pl.DataFrame
 ) -> Verdict:
     """Return the verdict with where the main thread's time goes; for a run on the CPU, that is the verdict.
 
     A program that meant a device, as its calls and the names of its operators show, keeps the words on its missing work.
     """
-    known = run is not None and not cpu_time.is_empty()
-    if verdict.status == "cpu-run" and (not known or (meant := _meant_device(host))):
+    if run is None or cpu_time.is_empty():
+        return replace(verdict, status="no-gpu-activity") if verdict.status == "cpu-run" else verdict
+    if verdict.status == "cpu-run" and run.meant:
         _, activity = PROFILERS.get(accelerator, PROFILERS["cuda"])
-        headline = _MEANT.format(meant, activity) if known else verdict.headline
-        verdict = replace(verdict, status="no-gpu-activity", headline=headline)
-    if run is None or not known:
-        return verdict
+        verdict = replace(verdict, status="no-gpu-activity", headline=_MEANT.format(run.meant, activity))
     sentence = _main_thread_sentence(run, cpu_time)
     evidence = tuple(_main_thread_evidence(run, cpu_time, on_cpu=verdict.status == "cpu-run"))
     if verdict.status == "cpu-run":
@@ -164,17 +149,6 @@ _MEANT = (
     "The trace has no GPU activity and no launches, but its program uses a device ({}): the device's work was not recorded."
     " Record with activities=[ProfilerActivity.CPU, ProfilerActivity.{}]."
 )
-
-
-def _meant_device(host: Host) -> str:
-    """Return a name that only programs on a device have; "" without one."""
-    name = pl.col("name").cast(pl.String)
-    timer = name.str.replace(_COMPILER_TIMER, "")
-    passes = timer.is_in(timer.filter(name.str.ends_with(" (dynamo_timed)")).implode())
-    uses = name.str.contains(_OF_DEVICES) & ~name.str.contains(_ASKS_FOR_DEVICES) & ~passes
-    using = host.names.filter(pl.col("kind").is_in(["operator", "annotation"]) & uses)
-    named = using.get_column("name").cast(pl.String).sort().head(1).to_list()
-    return visible(named[0]) if named else "it calls the runtime" if host.calls.height else ""
 
 
 def _main_thread_sentence(run: CpuRun, cpu_time: pl.DataFrame) -> str:
@@ -396,7 +370,7 @@ def trace_verdict(
     """Return the verdict on the window, or the reason why a trace without device activities has none."""
     if window_findings is not None:
         return verdict(window_findings, levers)
-    return with_main_thread(without_activities(trace, host, accelerator), host, accelerator, cpu_run, cpu_time)
+    return with_main_thread(without_activities(trace, host, accelerator), accelerator, cpu_run, cpu_time)
 
 
 VALUES = (

@@ -54,7 +54,7 @@ def drawing(name: str, chart: Chart) -> Drawing:
     plot = Model(
         "Figure", name=f"plot-{name}", height=chart.height, sizing_mode="stretch_width", x_range=_range(chart.x), y_range=_range(chart.y),
         x_scale=_scale(chart.x), y_scale=_scale(chart.y), title=None, renderers=renderers,
-        toolbar=Model("Toolbar", tools=tools, logo=None), toolbar_location="above" if chart.zooms else None,
+        toolbar=Model("Toolbar", tools=tools, logo=None, stylesheets=["@media print { :host { display: none } }"]), toolbar_location="above" if chart.zooms else None,
         left=[axes[1]], below=[axes[0]], center=grids,
         background_fill_alpha=0, border_fill_alpha=0, outline_line_color=None, min_border_right=16, lod_threshold=None,
     )  # fmt: skip
@@ -77,6 +77,8 @@ def _axis(axis: Axis) -> Model:
         # In a label that is no model, Bokeh looks for formulas between dollars.
         labels = {tick: Model("PlainText", text=text) if "$" in text else text for tick, text in axis.ticks.items()}
         ticks = {"ticker": Model("FixedTicker", ticks=list(axis.ticks)), "major_label_overrides": labels}
+    elif axis.counts:
+        ticks = {"ticker": Model("BasicTicker", min_interval=1)}
     return Model(
         "LogAxis" if axis.log else "LinearAxis", axis_label=axis.title, visible=not axis.hidden,
         axis_label_text_font_style="normal", axis_label_text_font=_FONT, major_label_text_font=_FONT,

@@ -152,7 +152,7 @@ function start({ header, columns }) {
       ink.fillText(`+${formatDuration(at)}`, x(at), shown.length * LANE + 13);
     }
     byId('lanes-status').textContent = end > first
-      ? `${stepNames[state.step]}: ${end - first} collectives of ${ranks.length} ranks; ${shown.length} lanes, from the first start on. Wheel with Ctrl zooms.`
+      ? `${stepNames[state.step]}: ${end - first} collectives of ${ranks.length} ranks; ${shown.length} lanes, from the first start on. Wheel with Ctrl, + and \u2212 zoom, arrow keys move.`
       : `${stepNames[state.step]}: no collective is in this file.`;
     return { shown, x, length };
   }
@@ -179,6 +179,17 @@ function start({ header, columns }) {
     redraw();
   }
 
+  function showLanes(from, length) {
+    Object.assign(state, { from, to: from + length });
+    laid = drawLanes();
+  }
+
+  function zoomLanes(factor, share) {
+    const at = state.from + share * (state.to - state.from);
+    const from = Math.max(0, at - (at - state.from) * factor);
+    showLanes(from, Math.min(1, at + (state.to - at) * factor) - from);
+  }
+
   map.addEventListener('mousemove', (event) => {
     byId('heat-status').textContent = describeCell(pointed(event) ?? state);
   });
@@ -197,12 +208,16 @@ function start({ header, columns }) {
     if (!event.ctrlKey) return;
     event.preventDefault();
     const box = lanes.getBoundingClientRect();
-    const at = state.from + ((event.clientX - box.left - LEFT) / (box.width - LEFT)) * (state.to - state.from);
-    const factor = event.deltaY < 0 ? 0.8 : 1.25;
-    state.from = Math.max(0, at - (at - state.from) * factor);
-    state.to = Math.min(1, at + (state.to - at) * factor);
-    laid = drawLanes();
+    zoomLanes(event.deltaY < 0 ? 0.8 : 1.25, (event.clientX - box.left - LEFT) / (box.width - LEFT));
   }, { passive: false });
+  lanes.addEventListener('keydown', (event) => {
+    const factor = { '+': 0.8, '=': 0.8, w: 0.8, '-': 1.25, s: 1.25 }[event.key];
+    const way = { ArrowLeft: -0.2, a: -0.2, ArrowRight: 0.2, d: 0.2 }[event.key];
+    if (event.ctrlKey || event.metaKey || event.altKey || !(factor || way)) return;
+    event.preventDefault();
+    if (factor) zoomLanes(factor, 0.5);
+    else showLanes(state.from + Math.max(-state.from, Math.min(1 - state.to, way * (state.to - state.from))), state.to - state.from);
+  });
   lanes.addEventListener('mousemove', (event) => {
     const box = lanes.getBoundingClientRect();
     const rank = laid.shown[Math.floor((event.clientY - box.top) / LANE)];
