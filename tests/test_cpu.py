@@ -550,6 +550,9 @@ def test_first_calls_that_start_threads_or_a_library_are_no_work(
         ("aten::mul", TYPED, (*[400] * 7, 3_000), 0),
         ("aten::mul", {}, (*[20] * 7, 3_000), 0),  # perhaps on a larger tensor
         ("aten::sort", TYPED, (*[20] * 7, 3_000), 0),  # its work depends on the data
+        ("aten::mul", SMALL, (1_200, 1_200), 0),  # half a megabyte
+        ("aten::_log_softmax", SMALL, (1_300, 1_300), 2_600),
+        ("aten::cumsum", {}, (1_300, 1_300), 0),  # perhaps on a larger tensor
         ("aten::mm", SMALL, (1_000, 1_000, 1_000), 0),  # 131,072 FLOP
         ("aten::mm", SMALL, (1_400, 1_400, 1_400), 4_200),
         ("aten::mm", HALF | {"Input Dims": SMALL["Input Dims"]}, (1_400, 1_400, 1_400), 0),  # perhaps emulated

@@ -101,6 +101,8 @@ FIRST_CALL_RATIO = 10
 """Calls of an operator with the same shapes differ less, unless one starts something, or waits for cores."""
 STALLED_FLOP_PER_NS = 0.1
 """The slowest core multiplies faster: a product of a matrix and a vector in FP32 does so from memory at 0.2 GB/s."""
+STALLED_BYTES_PER_NS = 0.01
+"""A pass of one core moves 1 to 10 bytes per ns, of the slowest function (`torch.polygamma`: 0.34 us an FP64 element) 0.05."""
 
 # Copies
 SMALL_COPY_BYTES = 64 << 10

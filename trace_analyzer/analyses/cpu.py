@@ -226,9 +226,10 @@ def _classified(
     What nothing names between operators is Python where its frames were recorded, else unknown. An operator passes its
     work on (``calls``) where it launches some or those within it take half of its time, else does it itself, as code that
     Inductor generated always does between the operators that it calls: a run under `thresholds.TINY_OPERATOR_NS`, or one
-    whose shapes usually take so little, is hardly more than a call, and launches where a device is ``meant``. First calls that far outlast the median of their
-    shapes, or of four or more calls where none are known, started threads or a library. Any that far outlast a tenth of the
-    calls with their shapes, or multiply more slowly than any core does, stall: threads of theirs wait for cores.
+    whose shapes usually take so little, is hardly more than a call, and launches where a device is ``meant``. First calls
+    that far outlast the median of their shapes, or of four or more calls where none are known, started threads or a
+    library. Any that far outlast a tenth of the calls with their shapes, or multiply or move more slowly than any core
+    does, stall: threads of theirs wait for cores.
     """
     events = context.events.with_columns(is_operator.alias("is_operator"))
     within = events.filter("is_operator").group_by("parent_id").agg(pl.col("duration_ns").sum()).drop_nulls("parent_id")
@@ -262,7 +263,10 @@ def _classified(
     is_slow = types.str.contains(r'^\["(?:float|double)"') & (pl.col("flop") < thresholds.STALLED_FLOP_PER_NS * length)
     are_enough = pl.col("event_id").n_unique() >= _LEAST_CALLS
     shortest = pl.when(are_enough & dims.is_not_null().all()).then(length.quantile(0.1, "lower")).over(call)
-    stalls = (is_slow | (length >= thresholds.FIRST_CALL_RATIO * shortest)) & (length >= thresholds.FIRST_CALL_NS)
+    is_idle = pl.col("moved_bytes") < thresholds.STALLED_BYTES_PER_NS * length
+    stalls = (
+        is_slow.fill_null(False) | is_idle.fill_null(False) | (length >= thresholds.FIRST_CALL_RATIO * shortest)
+    ) & (length >= thresholds.FIRST_CALL_NS)
     only_launches = pl.lit(bool(meant) and context.host.calls.is_empty())
     part = (
         pl.when(pl.col("named").is_not_null()).then("named")
@@ -281,7 +285,7 @@ def _classified(
         "input_dims", "input_types", "input_strides", "concrete_inputs"
     )
     typed = rows.join(groups, on="name", how="left", maintain_order="left").hstack(inputs)
-    typed = typed.with_columns(_flop(typed))
+    typed = typed.hstack(_work(typed))
     # Numbers of Python are FP64 tensors without dimensions.
     is_double = types.str.starts_with('["double"') & ~dims.str.starts_with("[[]")
     is_half = types.str.contains(r'^\["c10::(BFloat16|Half)"')
@@ -305,16 +309,20 @@ def _classified(
     ).select("start_ns", "end_ns", "event_id", "kind", "name", "phase", "part", "bits", "flop", "in_torch", "of_table")
 
 
-def _flop(rows: pl.DataFrame) -> pl.Series:
-    """Return the FLOP of matmuls and convolutions that call no other operator, by their recorded shapes."""
+def _work(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return flop and moved_bytes by the recorded shapes, of operators that call no other: of matmuls and convolutions
+    the FLOP, of long ones of `_STALLING` the bytes.
+    """
     call = ["name", "input_dims", "input_types", "input_strides", "concrete_inputs"]
-    asked = rows.select(
-        pl.when(~pl.col("calls") & pl.col("name").is_in(list(MATMUL_FORMULAS))).then("name"), *call[1:]
-    ).cast(pl.String)
+    is_matmul = pl.col("name").is_in(list(MATMUL_FORMULAS))
+    is_long = pl.col("group").is_in(_STALLING) & ~is_matmul & (pl.col("duration_ns") >= thresholds.FIRST_CALL_NS)
+    asked = rows.select(pl.when(~pl.col("calls") & (is_matmul | is_long)).then("name"), *call[1:]).cast(pl.String)
     unique = asked.drop_nulls("name").unique()
     works = [call_work(Record(*row)).work for row in unique.iter_rows()]
-    known = unique.with_columns(pl.Series("flop", [work and work.flop for work in works], dtype=pl.Float64))
-    return asked.join(known, on=call, how="left", nulls_equal=True, maintain_order="left").get_column("flop")
+    known = [(work.flop, None if work.least else work.moved_bytes) if work else (None, None) for work in works]
+    figures = pl.DataFrame(known, {"flop": pl.Float64, "moved_bytes": pl.Float64}, orient="row")
+    of_call = unique.hstack(figures).with_columns(pl.when(is_matmul).then("flop").alias("flop"))
+    return asked.join(of_call, on=call, how="left", nulls_equal=True, maintain_order="left").select(figures.columns)
 
 
 def cpu_time(cpu_run: CpuRun | None) -> pl.DataFrame:
