@@ -189,6 +189,19 @@ def test_a_missing_table_says_what_to_record_and_many_pieces_of_advice_unfold() 
     assert page.count('<li class="card">') == 6
 
 
+def test_a_sentence_without_figures_has_its_whole_row() -> None:
+    report, reason = gpu_report(), "no estimate of CUDA graphs: a graph cannot contain the waits of this program"
+    made = [{"kind": "now", "label": "now", "step_ns": 1.0}, {"kind": "refused", "label": reason}]
+    helps = pl.DataFrame(made, strict=False).with_columns(device=0, start_ns=0, end_ns=10)
+    helps = pl.concat([report.tables["what_would_help"].clear(), helps], how="diagonal_relaxed")
+    page = html.html(replace(report, tables={**report.tables, "what_would_help": helps}))
+    (row,) = re.findall(rf"<tr[^>]*>\s*(<td[^>]*colspan[^>]*>.*?{reason}.*?)</tr>", page, re.DOTALL)
+    first, *others = re.findall("<td[^>]*>", row)
+    assert f'colspan="{1 + len(others)}"' in first
+    assert all(" hidden" in cell for cell in others), "kept for sorting and CSV"
+    assert page.count("colspan") == 1
+
+
 def test_broken_checks_come_first_and_say_what_they_withhold() -> None:
     checks = view(gpu_report()).trust
     assert [(check.status, check.name, check.value) for check in checks] == [
