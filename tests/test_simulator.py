@@ -2,18 +2,14 @@
 
 import gzip
 import json
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
+import make_samples
 import pytest
 from conftest import SAMPLES
-
-sys.path.insert(0, str(SAMPLES))
-
-import make_samples
 from simulator import Activity, Costs, Kernel, Simulation
 
 EXPECTED = json.loads((SAMPLES / "expected.json").read_text())

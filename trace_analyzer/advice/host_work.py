@@ -341,10 +341,10 @@ def _advice(
 
     ``optimizers`` are the classes of the trace's optimizers, "" where it names none; none where they cannot be fused further.
     """
-    parts = {*fix.parts}
-    if fix.phases == ["optimizer"] and not optimizers:
+    parts, fuses = {*fix.parts}, fix.phases == ["optimizer"]
+    if fuses and not optimizers:
         return None
-    if fix.phases == ["optimizer"] and not {"", *FUSED}.issuperset(optimizers):
+    if fuses and not {"", *FUSED}.issuperset(optimizers):
         # Without a fused form the arithmetic stays: the CPU computes each parameter in turn, however it is called.
         parts -= {*_UPDATES}
     name = pl.col("name").fill_null("")
@@ -361,7 +361,7 @@ def _advice(
     silent = run.window_ns - total(run.pieces, LENGTH_NS)
     time += silent if "host-unknown" in fix.parts and "" in (fix.phases or [""]) else 0
     kept = _longest_ns(run.pieces, concerned, _ATTENTION if is_attention else []) if fix.keeps_longest else 0
-    kept += _one_pass_ns(pieces) if fix.phases == ["optimizer"] else 0
+    kept += _one_pass_ns(pieces) if fuses else 0
     if time <= kept or time - kept < fix.least * run.window_ns:
         return None
     rate = _flop_per_s(pieces)
