@@ -71,6 +71,13 @@ def test_pageable_copies_tell_what_they_copied() -> None:
     blocking = [op("aten::copy_", 24, 40), call("cudaMemcpyAsync", 25, 30, correlation=3), copied]
     actual = costs(A, B, blocking, columns=("kind", "source", "copy", "host_ns", "idle_ns"))
     assert ("blocking-copy", ".cpu(), .to() or .copy_()", "HtoD (Pageable -> Device)", 30, 20) in actual
+    short = [
+        [op("aten::copy_", at, 4), call("cudaMemcpyAsync", at, 3, correlation=at), copy("DtoH (Device -> Pageable)", at + 1, 1, correlation=at)]
+        for at in (100, 110)
+    ]  # fmt: skip
+    assert costs(A, B, blocking, short, columns=("name", "copy", "count", "host_ns"))[0] == (
+        "cudaMemcpyAsync", "DtoH (Device -> Pageable)", 3, 36,
+    ), "of the copies of one place, the most frequent"  # fmt: skip
 
 
 @pytest.mark.sampled

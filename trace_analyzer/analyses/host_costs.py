@@ -22,7 +22,7 @@ HOST_COSTS = Table(
             recompilation for what Dynamo compiled again, guards for its lookups of what it compiled.
         source str Code that causes it, such as `.item()`; null when no rule names it.
         name str The event that cost most: a call, an operator, a frame.
-        copy str What a blocking call copied, as in `HtoD (Pageable -> Device)`; null for none.
+        copy str What most of the calls copied, as in `HtoD (Pageable -> Device)`; null for nothing.
         operator module python_function
         count u32 How often it was asked for.
         host_ns i64 Time that the host spent in it; null when that is not recorded.
@@ -185,7 +185,8 @@ def _summed(costs: pl.DataFrame) -> pl.DataFrame:
             pl.col("duration_ns").sum().alias("host_ns"),
             pl.col("hidden_ns").sum(),
             pl.col("idle_ns").sum(),
-            pl.col("name", "copy", "event_id", "start_ns", "end_ns").first(),
+            pl.col("copy").mode(maintain_order=True).first(),
+            pl.col("name", "event_id", "start_ns", "end_ns").first(),
         )
     )
 

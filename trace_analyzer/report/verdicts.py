@@ -385,7 +385,7 @@ class HostCost:
     ]
     source: Annotated[str | None, "Code that causes it, such as `.item()`."]
     name: Annotated[str, "The event that cost most."]
-    copy: Annotated[str | None, "What a blocking call copied."]
+    copy: Annotated[str | None, "What most of the calls copied; null for nothing."]
     operator: Annotated[str | None, "Innermost operator."]
     module: Annotated[str | None, "Path of the nn.Modules around it."]
     python_function: PythonFunction
