@@ -449,7 +449,20 @@ def test_a_program_that_meant_a_device_keeps_the_words_on_its_missing_work(name:
     assert not on_the_cpu & metrics, "times of operators are those of their launches"
     assert on_the_cpu <= {item.metric for item in run().verdict.evidence}
     assert report.advice == ()
-    assert set(report.tables["cpu_time"].get_column("part")) == {"dispatch", "data-loading", "host-unknown"}
+    assert parts_of(report) == LAUNCHING
+
+
+LAUNCHING = {"dispatch", "data-loading", "host-unknown"}
+
+
+def parts_of(report: Report) -> set[str]:
+    return set(report.tables["cpu_time"].get_column("part"))
+
+
+def test_operators_of_apples_gpu_only_launch() -> None:
+    report = run(op("aten::_mps_convolution", 505, 10))
+    assert "torch.mps.profiler" in report.verdict.headline
+    assert parts_of(report) == LAUNCHING
 
 
 @pytest.mark.sampled

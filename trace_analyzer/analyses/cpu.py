@@ -64,7 +64,7 @@ _TABLE_GRADIENT = r"^aten::_?embedding(_bag)?_dense_backward$"
 """Operators that make the gradient of an embedding's whole table, of which a batch changes few rows."""
 
 _OF_DEVICES = (
-    r"(?i)cuda|cudnn|cublas|miopen|hipblas|[nrh]ccl|triton_|::[xnh]pu|(?:[xnh]pu|mtia)::|pin_memory|record_stream"
+    r"(?i)cuda|cudnn|cublas|miopen|hipblas|[nrh]ccl|triton_|::[xnh]pu|(?:[xnh]pu|mtia)::|::_?mps_|pin_memory|record_stream"
     r"|_(flash|efficient)_attention(_forward|_backward)?$"
 )
 """Operators and annotations of programs that use a device: a trace with these is no run on the CPU.
@@ -264,9 +264,8 @@ def _classified(
     are_enough = pl.col("event_id").n_unique() >= _LEAST_CALLS
     shortest = pl.when(are_enough & dims.is_not_null().all()).then(length.quantile(0.1, "lower")).over(call)
     is_idle = pl.col("moved_bytes") < thresholds.STALLED_BYTES_PER_NS * length
-    stalls = (
-        is_slow.fill_null(False) | is_idle.fill_null(False) | (length >= thresholds.FIRST_CALL_RATIO * shortest)
-    ) & (length >= thresholds.FIRST_CALL_NS)
+    is_unusual = length >= thresholds.FIRST_CALL_RATIO * shortest
+    stalls = (is_slow | is_idle | is_unusual) & (length >= thresholds.FIRST_CALL_NS)
     only_launches = pl.lit(bool(meant) and context.host.calls.is_empty())
     part = (
         pl.when(pl.col("named").is_not_null()).then("named")
