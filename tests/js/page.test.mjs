@@ -2,9 +2,9 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { describe, exactTimes, otherEnds } from '../../trace_analyzer/render/html/assets/describe.js';
-import { formatDuration, formatQuantity, formatTick } from '../../trace_analyzer/render/html/assets/common.js';
+import { formatDuration, formatQuantity, formatTick, zoom } from '../../trace_analyzer/render/html/assets/common.js';
 import { labelTop, lanesInView, layOut, onScreen, pinnedTracks, rowAt } from '../../trace_analyzer/render/html/assets/layout.js';
-import { around, clampView, parseFragment, ticks, writeFragment, zoom } from '../../trace_analyzer/render/html/assets/layout.js';
+import { around, clampView, parseFragment, ticks, writeFragment } from '../../trace_analyzer/render/html/assets/layout.js';
 import { storeOf } from './assets.mjs';
 
 test('durations have three digits and the unit that fits', () => {

@@ -11,6 +11,7 @@ from trace_analyzer.analyses.left_out import with_states
 from trace_analyzer.analyses.steps import HostSteps
 from trace_analyzer.analyses.work import MATMUL_FORMULAS, Record, call_work
 from trace_analyzer.catalog.event_names import CALLS, INDUCTOR_FILE, built_in_call, serving_steps
+from trace_analyzer.catalog.fixes import OF_OPERATORS
 from trace_analyzer.catalog.kernels import kernel_buckets
 from trace_analyzer.frames.intervals import END_NS, LENGTH_NS, clip, innermost, split_by
 from trace_analyzer.frames.lookups import lookup, scatter
@@ -63,10 +64,10 @@ _NOT_COMPILED = r"^aten::(_sparse_\w*mm|gru|rnn_(tanh|relu))$"
 _TABLE_GRADIENT = r"^aten::_?embedding(_bag)?_dense_backward$"
 """Operators that make the gradient of an embedding's whole table, of which a batch changes few rows."""
 
-_OF_DEVICES = (
-    r"(?i)cuda|cudnn|cublas|miopen|hipblas|[nrh]ccl|triton_|::[xnh]pu|(?:[xnh]pu|mtia)::|::_?mps_|pin_memory|record_stream"
-    r"|_(flash|efficient)_attention(_forward|_backward)?$"
-)
+_OF_DEVICES = "|".join([
+    r"(?i)cuda|cudnn|cublas|miopen|hipblas|[nrh]ccl|triton_|::[xnh]pu|^xpu::|pin_memory|record_stream",
+    r"_(flash|efficient)_attention(_forward|_backward)?$", *OF_OPERATORS.values(),
+])  # fmt: skip
 """Operators and annotations of programs that use a device: a trace with these is no run on the CPU.
 
 The CPU's attention is `_scaled_dot_product_flash_attention_for_cpu` (aten/src/ATen/native/native_functions.yaml)."""

@@ -46,7 +46,7 @@ _RUNTIMES: Mapping[Platform, str] = {"hip": r"^hip[A-Z]", "xpu": r"^(?:ze|ur|pi)
 
 Accelerator = Literal["cuda", "hip", "xpu", "mps", "npu", "hpu", "mtia", "other"]
 """Whose work a trace holds: that of a `Platform`, or of Apple, Ascend, Gaudi, MTIA or another."""
-_OF_OPERATORS: Mapping[Accelerator, str] = {
+OF_OPERATORS: Mapping[Accelerator, str] = {
     "mps": r"^aten::_?(mps_|\w+_mps(_|$))", "npu": r"^(torch_)?npu::", "hpu": r"^hpu::", "mtia": r"^mtia::",
 }  # fmt: skip
 """Operators that exist for one accelerator: of PyTorch for Apple's GPU (`aten::_lstm_mps`), else in the namespace of its library."""
@@ -63,7 +63,7 @@ def accelerator_of(
     if kinds := [kind.lower() for kind in unsupported]:
         words = (known for kind in kinds for word, known in _UNSUPPORTED.items() if kind.startswith(word))
         return next(words, "other")
-    own = (known for known, pattern in _OF_OPERATORS.items() if operators.str.contains(pattern).any())
+    own = (known for known, pattern in OF_OPERATORS.items() if operators.str.contains(pattern).any())
     if vendor is None and (known := next(own, None)):
         return known
     return platform_of(vendor, calls) if vendor is not None or len(calls) else None

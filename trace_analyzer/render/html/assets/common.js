@@ -183,8 +183,16 @@ export function readableOn(fill) {
   return 0.299 * red + 0.587 * green + 0.114 * blue > 0.55 ? '#14181f' : '#ffffff';
 }
 
-// One topic of the timeline, with the state that all topics share.
+// The range scaled by `factor` around a fixed place.
+export function zoom({ from, to }, place, factor) {
+  return { from: place - (place - from) * factor, to: place + (to - place) * factor };
+}
 
+export function pan({ from, to }, by) {
+  return { from: from + by, to: to + by };
+}
+
+// One topic of the timeline, with the state that all topics share.
 export class Part {
   constructor(timeline) {
     this.timeline = timeline;

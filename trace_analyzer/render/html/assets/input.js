@@ -1,9 +1,9 @@
 // Search and filter: matches are highlighted, and can be stepped through.
 
-import { copyText, formatCount, formatDuration, made, Part } from './common.js';
+import { copyText, formatCount, formatDuration, made, pan, Part, zoom } from './common.js';
 import { otherEnds } from './describe.js';
 import { bucketOf, CLICK_PX, statisticsText } from './interval.js';
-import { around, pan, parseFragment, zoom } from './layout.js';
+import { around, parseFragment } from './layout.js';
 import { CURVES } from './painter.js';
 import { neighbourMatch, rowOf, search, valueAt } from './store.js';
 

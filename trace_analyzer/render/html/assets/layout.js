@@ -13,15 +13,6 @@ export function clampView({ from, to }, end) {
   return { from: start, to: start + length };
 }
 
-// The range scaled by `factor` around a fixed time.
-export function zoom({ from, to }, time, factor) {
-  return { from: time - (time - from) * factor, to: time + (to - time) * factor };
-}
-
-export function pan({ from, to }, ns) {
-  return { from: from + ns, to: to + ns };
-}
-
 // A range with [start, end) in its middle and space on both sides.
 export function around(start, end, room = 0.6) {
   const margin = Math.max((end - start) * room, SHORTEST);

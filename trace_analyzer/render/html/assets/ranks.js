@@ -1,6 +1,6 @@
 // The page of a job: a heat map of ranks by steps, and the collectives of a step over aligned clocks.
 
-import { cleared, decode, formatDuration } from './common.js';
+import { cleared, decode, formatDuration, pan, zoom } from './common.js';
 
 const LEFT = 64;
 const MOST_HEIGHT = 560;
@@ -179,15 +179,9 @@ function start({ header, columns }) {
     redraw();
   }
 
-  function showLanes(from, length) {
-    Object.assign(state, { from, to: from + length });
+  function showLanes({ from, to }) {
+    Object.assign(state, { from: Math.max(0, from), to: Math.min(1, to) });
     laid = drawLanes();
-  }
-
-  function zoomLanes(factor, share) {
-    const at = state.from + share * (state.to - state.from);
-    const from = Math.max(0, at - (at - state.from) * factor);
-    showLanes(from, Math.min(1, at + (state.to - at) * factor) - from);
   }
 
   map.addEventListener('mousemove', (event) => {
@@ -208,15 +202,16 @@ function start({ header, columns }) {
     if (!event.ctrlKey) return;
     event.preventDefault();
     const box = lanes.getBoundingClientRect();
-    zoomLanes(event.deltaY < 0 ? 0.8 : 1.25, (event.clientX - box.left - LEFT) / (box.width - LEFT));
+    const at = state.from + ((event.clientX - box.left - LEFT) / (box.width - LEFT)) * (state.to - state.from);
+    showLanes(zoom(state, at, event.deltaY < 0 ? 0.8 : 1.25));
   }, { passive: false });
   lanes.addEventListener('keydown', (event) => {
     const factor = { '+': 0.8, '=': 0.8, w: 0.8, '-': 1.25, s: 1.25 }[event.key];
     const way = { ArrowLeft: -0.2, a: -0.2, ArrowRight: 0.2, d: 0.2 }[event.key];
     if (event.ctrlKey || event.metaKey || event.altKey || !(factor || way)) return;
     event.preventDefault();
-    if (factor) zoomLanes(factor, 0.5);
-    else showLanes(state.from + Math.max(-state.from, Math.min(1 - state.to, way * (state.to - state.from))), state.to - state.from);
+    const { from, to } = state;
+    showLanes(factor ? zoom(state, (from + to) / 2, factor) : pan(state, Math.max(-from, Math.min(1 - to, way * (to - from)))));
   });
   lanes.addEventListener('mousemove', (event) => {
     const box = lanes.getBoundingClientRect();
