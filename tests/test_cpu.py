@@ -459,6 +459,14 @@ def parts_of(report: Report) -> set[str]:
     return set(report.tables["cpu_time"].get_column("part"))
 
 
+def test_a_copy_that_may_wait_for_a_device_is_no_launch_and_no_stall() -> None:
+    small = {"Input Dims": [[8], [8], []], "Input type": ["float", "float", "Scalar"]}
+    copies = [op("aten::copy_", 5_000 * n, 4_000, **small) for n in range(4)]
+    assert cpu_time(copies) == {"stalled-operators": 16_000, "host-unknown": 3_000}
+    device = op("aten::cudnn_convolution", 4_100, 10)
+    assert cpu_time([*copies, device]) == {"pointwise": 16_000, "host-unknown": 2_990, "dispatch": 10}
+
+
 def test_operators_of_apples_gpu_only_launch() -> None:
     report = run(op("aten::_mps_convolution", 505, 10))
     assert "torch.mps.profiler" in report.verdict.headline

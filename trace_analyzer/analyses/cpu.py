@@ -247,7 +247,9 @@ def _classified(
         pl.col("name", "kind", "phase").cast(pl.String)
     )
     names = rows.filter("is_operator").select("name", pl.col("name").alias("operator")).unique()
-    groups = kernel_buckets(names).select("name", pl.col("group").replace({"other": "other-operators"}).alias("group"))
+    groups = kernel_buckets(names).select(
+        "name", "bucket", pl.col("group").replace({"other": "other-operators"}).alias("group")
+    )
     # A run of known shapes that takes longer than its median was probably interrupted: its work is that of the others.
     length, call = pl.col("duration_ns"), pl.struct("name", "input_dims", "input_types")
     usual = (
@@ -266,8 +268,13 @@ def _classified(
     shortest = pl.when(are_enough & dims.is_not_null().all()).then(length.quantile(0.1, "lower")).over(call)
     is_idle = pl.col("moved_bytes") < thresholds.STALLED_BYTES_PER_NS * length
     is_unusual = length >= thresholds.FIRST_CALL_RATIO * shortest
-    stalls = (is_slow | is_idle | is_unusual) & (length >= thresholds.FIRST_CALL_NS)
-    only_launches = pl.lit(bool(meant) and context.host.calls.is_empty())
+    stalls = (is_slow | is_idle | is_unusual) & (length >= thresholds.FIRST_CALL_NS) & (not meant)
+    # Copies and reads of values may wait.
+    only_launches = (
+        pl.col("group").is_in(_STALLING)
+        & (pl.col("bucket") != "copy_cast")
+        & (bool(meant) and context.host.calls.is_empty())
+    )
     part = (
         pl.when(pl.col("named").is_not_null()).then("named")
         .when(pl.col("name").str.contains(_ENGINE)).then(pl.lit(DISPATCH))
