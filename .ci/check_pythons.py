@@ -20,7 +20,7 @@ REPORTS = """
 import sys, warnings
 warnings.simplefilter("ignore", RuntimeWarning)  # that reading is slow
 import trace_analyzer
-from dataclasses import replace
+from msgspec.structs import replace
 for path in sys.argv[1:]:
     report = trace_analyzer.analyze(path)
     report.to_html("page.html")

@@ -75,7 +75,7 @@ def lower():
 is_linux = sys.platform == "linux"
 spent, peaks, feature_of = {}, {}, {value: name for name, values in features.items() for value in values}
 if features:
-    from dataclasses import replace
+    from msgspec.structs import replace
     from functools import wraps
     from trace_analyzer.advice import rules, window_context
     from trace_analyzer import advice

@@ -13,13 +13,13 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "sample_traces")]

@@ -12,7 +12,6 @@ of CPU time are those of the page's main thread, which do not depend on other lo
 """
 
 import argparse
-import dataclasses
 import json
 import os
 import random
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from msgspec.structs import replace
 
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render.html.view import page
@@ -90,8 +90,8 @@ def repeated(report: Report, copies: int) -> Report:
     tables = {
         name: _repeated(table, clock, heights) if name in REPEATED else table for name, table in report.tables.items()
     }
-    trace = dataclasses.replace(report.trace, duration_ns=int(starts[-1]))
-    return dataclasses.replace(report, tables=tables, trace=trace)
+    trace = replace(report.trace, duration_ns=int(starts[-1]))
+    return replace(report, tables=tables, trace=trace)
 
 
 def _repeated(table: pl.DataFrame, clock: pl.DataFrame, heights: dict[str, int]) -> pl.DataFrame:

@@ -11,10 +11,11 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from trace_analyzer import pipeline
 from trace_analyzer.analysis import Node, TableGraph

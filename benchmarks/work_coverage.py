@@ -14,10 +14,10 @@ and kernels with most linked time without bytes.
 
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
+from msgspec.structs import replace
 
 from trace_analyzer.ingest import load
 from trace_analyzer.pipeline import report_of

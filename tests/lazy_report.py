@@ -4,10 +4,11 @@ Each is made within a query, as whole reports are, which takes a quarter less CP
 """
 
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import force_setattr, replace
 from tiers import is_thorough
 
 from trace_analyzer import analysis, ingest, installation, pipeline
@@ -21,26 +22,44 @@ def report_on(source: Path | bytes, **options: Any) -> Report:
     return pipeline.analyze(source, **options) if is_thorough() else LazyReport.on(source, **options)
 
 
-class LazyReport(Report):
-    """Make each field on first access, from one graph."""
-
-    @classmethod
-    def on(cls, source: Path | bytes, **options: Any) -> "LazyReport":
-        """Return the report on this file."""
-        report = object.__new__(cls)
-        kept = [*PARTS.values(), "device_reports", "host_steps"]
-        graph = pipeline.graph_of(ingest.load(source), Options(**options), kept=kept)
-        made = pipeline.public_tables(graph)
-        tables = analysis.LazyTables({name: partial(within_query, partial(made.__getitem__, name)) for name in made})
-        report.__dict__.update(_graph=graph, tables=tables)
-        return report
-
-
 PARTS = {
     "trace": "trace_info", "trust": "checks", "notes": "notes", "verdict": "verdict", "steps": "step_reports",
     "blame": "blame_rows", "host_costs": "host_cost_rows", "advice": "advice",
 }  # fmt: skip
 """Field of a report -> value of the graph."""
+
+
+def changed(report: Report, **changes: Any) -> Report:
+    """Return the report with other values of these fields; those that are unset are made first."""
+    return replace(report, **{name: getattr(report, name) for name in Report.__struct_fields__} | changes)
+
+
+class LazyReport(Report, frozen=True, dict=True):
+    """Make each field on first access, from one graph: until then, it is unset."""
+
+    @classmethod
+    def on(cls, source: Path | bytes, **options: Any) -> "LazyReport":
+        """Return the report on this file."""
+        report = cls(**dict.fromkeys(cls.__struct_fields__))
+        for name in cls.__struct_fields__:
+            getattr(cls, name).__delete__(report)
+        kept = [*PARTS.values(), "device_reports", "host_steps"]
+        graph = pipeline.graph_of(ingest.load(source), Options(**options), kept=kept)
+        made = pipeline.public_tables(graph)
+        report.__dict__["_graph"] = graph
+        force_setattr(
+            report,
+            "tables",
+            analysis.LazyTables({name: partial(within_query, partial(made.__getitem__, name)) for name in made}),
+        )
+        return report
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self.__struct_fields__:
+            raise AttributeError(name)
+        value = _MADE[name](self)
+        force_setattr(self, name, value)
+        return value
 
 
 def _part(value: str) -> Callable[[LazyReport], Any]:
@@ -60,8 +79,3 @@ _MADE: dict[str, Callable[[LazyReport], Any]] = {
     "tool_version": lambda report: installation.tool_version(),
     "declared": lambda report: tuple(pipeline._declared(pipeline.ANALYSES)),
 }
-
-for _field, _make in _MADE.items():
-    _made = cached_property(_make)
-    _made.__set_name__(LazyReport, _field)
-    setattr(LazyReport, _field, _made)

@@ -1,11 +1,11 @@
 """Build reports from literal frames: small, complete, and with names that try to become markup."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import Any, Literal
 
 import polars as pl
+from msgspec.structs import replace
 
 from trace_analyzer import errors, registry, schema, verdict
 from trace_analyzer.analyses.idle import cause_table

@@ -1,13 +1,13 @@
 """Check bounds of advice on random and real traces: none exceeds what its fix can reach or counts time twice."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import polars as pl
 import pytest
 from generator import UNHURRIED, RandomTrace, random_traces
 from hypothesis import given, settings
+from msgspec.structs import replace
 from tiers import examples
 
 from trace_analyzer.advice import LAUNCHING, RULES, _ranked, ranked_ratio

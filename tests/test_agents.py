@@ -8,7 +8,6 @@ import re
 import shlex
 import shutil
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from click import Context
 from click.testing import CliRunner
 from commands import run_python
 from conftest import SAMPLES
+from msgspec.structs import replace
 from report_factory import gpu_report
 
 from trace_analyzer.agents import MOST_CHARACTERS, Tools, called

@@ -4,7 +4,6 @@ import html
 import json
 import os
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -12,6 +11,7 @@ from unittest.mock import Mock
 import pytest
 from click.testing import CliRunner
 from kineto import A100, launched, op, trace_bytes
+from msgspec.structs import replace
 
 from trace_analyzer import cli, documents, errors, sections
 from trace_analyzer.catalog.calibration import (

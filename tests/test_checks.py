@@ -1,7 +1,6 @@
 """Test checks of the trace: what each examines, and what its failure suppresses (microseconds)."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from kineto import (
     python,
     trace_bytes,
 )
+from msgspec.structs import replace
 
 from trace_analyzer import checks, pipeline
 from trace_analyzer.render.phrasing import check_phrase, record_instead

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import polars as pl
 import pytest
 from click.testing import CliRunner, Result
 from commands import COMMAND, ROOT, command, environment, ran, run_python
+from msgspec.structs import asdict, replace
 from report_factory import empty_report, gpu_report
 
 from trace_analyzer import errors, files, ingest, pipeline
@@ -55,7 +55,7 @@ def run(folder: Path, asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPat
         return Loaded(source=source, **options)
 
     def report_of(loaded: dict[str, Any], options: pipeline.Options, _: Any, capture: Any = None) -> Report:
-        asked.append(loaded | vars(options))
+        asked.append(loaded | asdict(options))
         if isinstance(made["report"], BaseException):
             raise made["report"]
         return made["report"]

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -15,6 +14,7 @@ from conftest import SAMPLES, sample_report
 from generator import RandomTrace, random_traces
 from hypothesis import HealthCheck, given, settings, strategies as st
 from lazy_report import report_on
+from msgspec.structs import replace
 from simulator import Kernel, Simulation, Stream, Tensor, Thread
 from tiers import examples
 

@@ -1,6 +1,5 @@
 """Test the contract of a comparison's JSON, field by field, and the sentences for unusual sides."""
 
-import dataclasses
 import json
 from functools import cache
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from compare_sides import Program
+from msgspec.structs import replace
 from test_compare import CPU_ONLY
 
 from trace_analyzer import errors, pipeline
@@ -37,12 +37,12 @@ def profile(program: Program) -> Profile:
 
 def on(device: str, side: Profile, path: str = "") -> Profile:
     """Return the side as if recorded on another device, into another file."""
-    recordings = tuple(dataclasses.replace(item, path=path or item.path) for item in side.recordings)
-    return dataclasses.replace(side, recordings=recordings, facts=dataclasses.replace(side.facts, device_name=device))
+    recordings = tuple(replace(item, path=path or item.path) for item in side.recordings)
+    return replace(side, recordings=recordings, facts=replace(side.facts, device_name=device))
 
 
 def names(kind: type) -> set[str]:
-    return {item.name for item in dataclasses.fields(kind)}
+    return set(kind.__struct_fields__)
 
 
 def test_every_field_of_the_contract_is_there_and_of_its_type() -> None:
@@ -110,7 +110,7 @@ def test_gaps_between_kernels_of_two_vendors_are_read_with_the_kernels() -> None
     one = on("NVIDIA H100 80GB HBM3", profile(BASE), "1.json")
     is_idle = pl.col("row") == one.rows.filter(kind="idle").item(0, "row")
     gap = (pl.when(is_idle).then(pl.lit("device-gap")).otherwise(name).alias(name) for name in ("category", "part"))
-    gaps = dataclasses.replace(one, rows=one.rows.with_columns(gap))
+    gaps = replace(one, rows=one.rows.with_columns(gap))
     for before, device, says in (
         (gaps, "AMD Instinct MI300X", True), (gaps, "NVIDIA A100-SXM4-80GB", False), (one, "AMD Instinct MI300X", False),
     ):  # fmt: skip

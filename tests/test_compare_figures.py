@@ -1,12 +1,12 @@
 """Test plots of a comparison: waterfalls end at the step after, and frames lie within the frame below."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import polars as pl
 import pytest
 from kineto import analysed, launched
+from msgspec.structs import replace
 
 from trace_analyzer.compare import comparison, profiles
 from trace_analyzer.compare.phrasing import named_bars

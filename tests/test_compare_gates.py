@@ -1,6 +1,5 @@
 """Check that gates that cannot judge refuse with a reason and exit code 2; none passes silently."""
 
-import dataclasses
 import re
 from functools import cache
 
@@ -9,6 +8,7 @@ import polars as pl
 import pytest
 from compare_sides import Program
 from lazy_report import report_on
+from msgspec.structs import replace
 
 from trace_analyzer.cli.compare import bound
 from trace_analyzer.compare import decomposition, gates, profiles
@@ -23,7 +23,7 @@ def profile(program: Program) -> profiles.Profile:
 
 
 def with_facts(side: profiles.Profile, **facts: object) -> profiles.Profile:
-    return dataclasses.replace(side, facts=dataclasses.replace(side.facts, **facts))  # type: ignore[arg-type]
+    return replace(side, facts=replace(side.facts, **facts))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -44,9 +44,7 @@ def test_gates_that_cannot_judge_say_why(before: dict[str, object], after: dict[
 def test_a_growth_that_may_be_chance_is_reported_with_what_would_have_been_seen() -> None:
     before = profile(BASE)
     lengths = [length * factor for length, factor in zip(before.recordings[0].lengths_ns, (1, 2, 1, 2), strict=True)]
-    after = dataclasses.replace(
-        before, recordings=(dataclasses.replace(before.recordings[0], lengths_ns=tuple(lengths)),)
-    )
+    after = replace(before, recordings=(replace(before.recordings[0], lengths_ns=tuple(lengths)),))
     (held,) = gates.held(decomposition.compare_profiles(before, after), (GATE,))
     assert not held.broke
     assert "no more than chance; so many steps show" in held.why
@@ -80,10 +78,8 @@ def test_a_line_that_varies_by_chance_is_named_beside_what_would_have_been_seen(
         assert side.units is not None
         waits = pl.DataFrame({"row": row, "unit": range(len(extra)), "total_ns": extra}, schema=side.units.schema)
         units = pl.concat([side.units, waits]).group_by("row", "unit").agg(pl.col("total_ns").sum())
-        recording = dataclasses.replace(
-            side.recordings[0], lengths_ns=tuple(map(sum, zip(lengths, extra, strict=True)))
-        )
-        return dataclasses.replace(side, recordings=(recording,), units=units)
+        recording = replace(side.recordings[0], lengths_ns=tuple(map(sum, zip(lengths, extra, strict=True))))
+        return replace(side, recordings=(recording,), units=units)
 
     lengths = side.recordings[0].lengths_ns
     result = decomposition.compare_profiles(slowed(lengths, (0, ms, 0, 0)), slowed(lengths, (ms, 0, ms, ms)))

@@ -1,6 +1,5 @@
 """Eager against graphs and compiled models: kernels take operators and modules from a capture."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -9,6 +8,7 @@ from click.testing import CliRunner
 from compare_sides import ADD, Program
 from kineto import analysed, call, kernel, op
 from lazy_report import report_on
+from msgspec.structs import replace
 
 from trace_analyzer import cli
 from trace_analyzer.compare import matching, profiles

@@ -3,7 +3,6 @@
 import json
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 from jsonschema import Draft202012Validator
 from kineto import launched, loaded
+from msgspec.structs import replace
 from report_factory import frame, gpu_report
 
 from trace_analyzer.analyses import registry

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 from catalogue import examples
 from kineto import A100, analysed, kernel, launched, op
+from msgspec.structs import replace
 
 from trace_analyzer.catalog import devices as catalog
 from trace_analyzer.catalog.devices import PEAK_NAMES, Device, device_named, devices, find_device, with_overrides
@@ -171,7 +172,7 @@ def test_the_row_of_a_header_and_how_sure_the_match_is(
     )
     assert (actual and (actual.name, actual.matched)) == expected
     if actual:
-        assert actual == device_named(actual.name)  # figures are the row's
+        assert replace(actual, matched="name") == device_named(actual.name)  # figures are the row's
         assert with_overrides(actual, {"bf16": 100.0}, None).matched == "name"
 
 

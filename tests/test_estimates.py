@@ -1,13 +1,13 @@
 """Test estimates in reports: what would help most, advice with predictions, and the critical path as a table."""
 
 import json
-from dataclasses import replace
 from itertools import islice
 
 import polars as pl
 import pytest
 from conftest import sample_report
 from kineto import analysed, annotation, call, launched, op, python
+from msgspec.structs import replace
 from replay_pairs import MULTIPLY, Eager, Simulation, steps
 
 from trace_analyzer import pipeline, registry, thresholds, units

@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -10,7 +9,8 @@ import pytest
 from click.testing import CliRunner
 from conftest import SAMPLES, sample_report
 from kineto import A100, annotation, launched, trace_bytes
-from lazy_report import report_on
+from lazy_report import changed, report_on
+from msgspec.structs import replace
 from report_factory import empty_report, gpu_report, hostile_report
 from text_reports import all_reports, report_saying
 
@@ -92,7 +92,7 @@ def test_a_gap_leads_to_advice_on_its_own_cause() -> None:
     assert led["data-loading"] == "advice:data-loading"
     assert led["device-gap"] == "verdict"
     long = report.tables["gaps"].filter(cause="device-gap").with_columns(start_ns=1, end_ns=2**62).head(1)
-    without = replace(report, advice=[replace(item, start_ns=None) for item in report.advice])
+    without = changed(report, advice=[replace(item, start_ns=None) for item in report.advice])
     gap = replace(without, tables={**report.tables, "gaps": long}).explain(f"gap:{long.item(0, 'gap_id')}")
     assert gap.next.split()[-1] == "verdict", "and needs no time for each of its nanoseconds"
 

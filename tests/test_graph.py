@@ -8,13 +8,14 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 import pytest
 from hypothesis import given, strategies as st
 from kineto import A100, kernel, launch, trace_bytes
+from msgspec.structs import replace
 
 from trace_analyzer import pipeline, registry
 from trace_analyzer.analysis import LazyTables, Node, TableGraph

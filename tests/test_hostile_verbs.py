@@ -1,6 +1,5 @@
 """Test every verb on every hostile input and output event: one line or a result, and never "a bug in this program"."""
 
-import dataclasses
 import html
 import json
 import os
@@ -13,6 +12,8 @@ import pytest
 from broken_input import CASES, SOUND, Case
 from click.testing import CliRunner, Result
 from conftest import SAMPLES, sample_report
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 from program_laws import CONTROLS
 
 import trace_analyzer as ta
@@ -144,11 +145,11 @@ def report(name: str) -> ta.Report:
 def hostile(value: Any) -> Any:
     """Return the value with the hostile text in each of these fields."""
     if isinstance(value, Change):  # its name is a key, its target is the user's
-        return dataclasses.replace(value, options={**value.options, "target": HOSTILE})
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        old = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return replace(value, options={**value.options, "target": HOSTILE})
+    if isinstance(value, Struct):
+        old = asdict(value)
         new = {name: HOSTILE if name in NAMES and isinstance(v, str) else hostile(v) for name, v in old.items()}
-        return dataclasses.replace(value, **new)
+        return replace(value, **new)
     if isinstance(value, Mapping):
         return {key: HOSTILE if key in NAMES and isinstance(item, str) else item for key, item in value.items()}
     return tuple(map(hostile, value)) if isinstance(value, tuple) else value

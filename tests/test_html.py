@@ -4,7 +4,6 @@ import base64
 import re
 import shutil
 import zlib
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from bokeh.resources import Resources
 from commands import ran, run_python
 from hypothesis import given, settings, strategies as st
 from markupsafe import Markup
+from msgspec.structs import replace
 from report_factory import HOSTILE, cpu_report, empty_report, frame, gpu_report, hostile_report
 from tiers import examples
 

@@ -3,13 +3,13 @@
 import copy
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import reduce
 from typing import Any, get_args
 
 import pytest
 from click.testing import CliRunner
 from jsonschema import Draft202012Validator
+from msgspec.structs import replace
 from report_factory import gpu_report, hostile_report
 from text_reports import all_reports, report_saying
 

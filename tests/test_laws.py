@@ -2,7 +2,6 @@
 
 import json
 import random
-from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 from generator import UNHURRIED, RandomTrace, random_traces, traces_behind_earlier_work
 from hypothesis import given, settings, strategies as st
 from lazy_report import report_on
+from msgspec.structs import replace
 from tiers import examples
 
 from trace_analyzer.checks import of_device

@@ -1,11 +1,11 @@
 """What each resource is worth: its share of the time, of the critical path, and what the step saves without it."""
 
-from dataclasses import replace
 from functools import cache, partial
 
 import pytest
 from kineto import analysed as analysed_events, annotation, call, launched, op, python
 from lazy_report import report_on
+from msgspec.structs import replace
 from program_laws import check_flip, check_regime
 from replay_pairs import PAIRS
 from test_advice_laws import bounds_hold

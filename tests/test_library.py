@@ -4,13 +4,13 @@ import inspect
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from conftest import sample_report
+from msgspec.structs import replace
 from report_factory import empty_report, gpu_report
 from text_reports import all_reports, report_saying
 

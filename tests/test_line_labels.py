@@ -1,13 +1,13 @@
 """Test names of lines: labels in text, Markdown, pages and tracks, keys in JSON, both in options."""
 
 import json
-from dataclasses import replace
 from functools import cache
 
 import polars as pl
 import pytest
 from compare_sides import Program
 from lazy_report import report_on
+from msgspec.structs import replace
 
 from trace_analyzer import errors, sections, vocabulary
 from trace_analyzer.analyses.communication import COPIES_SECTION

@@ -1,13 +1,13 @@
 """Test the Markdown report: a real parser renders texts from a trace as text."""
 
 import re
-from dataclasses import replace
 from functools import cache
 from html import unescape
 
 import pytest
 from kineto import analysed, annotation, launched, op, python
 from markdown_it import MarkdownIt
+from msgspec.structs import replace
 from report_factory import empty_report, gpu_report
 from text_reports import STATUSES, all_reports, report_saying
 

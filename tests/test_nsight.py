@@ -6,7 +6,6 @@ import random
 import re
 import sqlite3
 from contextlib import closing, suppress
-from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -14,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from conftest import CORPUS, SAMPLES
 from kineto import analysed, idle_parts, kernel
+from msgspec.structs import replace
 from nsight_export import DRIVER, PUSH_POP, RUNTIME, START_END, Export, exported, thread
 from polars.testing import assert_frame_equal
 

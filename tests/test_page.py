@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 from colour_vision import VISION, closest, contrast, distance
 from conftest import SAMPLES, sample_report
 from hypothesis import given, settings, strategies as st
+from msgspec.structs import replace
 from report_factory import HOSTILE, cpu_report, empty_report, frame, gpu_report, hostile_report
 from tiers import examples
 

@@ -5,12 +5,12 @@ import csv
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from msgspec.structs import replace
 from report_factory import cpu_report, empty_report, gpu_report, hostile_report
 from test_html_browser import CHROMIUM, DRIVER, Browser, browser, started  # noqa: F401  (fixtures)
 from test_timeline_browser import sample

@@ -4,7 +4,6 @@ import copy
 import gzip
 import json
 import random
-from dataclasses import fields
 from typing import Any
 
 import polars as pl
@@ -70,7 +69,7 @@ def mutant(file: str, seed: int) -> dict[str, Any]:
 
 def same_trace(one: Trace, other: Trace) -> bool:
     """Return whether all data read from two files is equal: reports depend on nothing else."""
-    pairs = ((getattr(one, field.name), getattr(other, field.name)) for field in fields(Trace) if field.name != "path")
+    pairs = ((getattr(one, name), getattr(other, name)) for name in Trace.__struct_fields__ if name != "path")
     return all(a.equals(b) if isinstance(a, pl.DataFrame) else a == b for a, b in pairs)
 
 

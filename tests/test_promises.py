@@ -1,11 +1,11 @@
 """Test results of BEFORE's advice: complete, partial, none, and without a faster step."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 
 import pytest
 from compare_sides import Program
+from msgspec.structs import replace
 from simulator import Kernel, Stream, Thread
 
 from trace_analyzer.compare import comparison, decomposition

@@ -7,7 +7,6 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings, strategies as st
 from made_ranks import MS, TRANSFER, Made, document, job, summaries, summary, write_traces
+from msgspec.structs import replace
 from tiers import examples, is_thorough
 
 from trace_analyzer.compare import comparison, decomposition, sides

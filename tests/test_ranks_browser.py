@@ -1,9 +1,8 @@
 """Test the page of a job in a real browser: the map of ranks, the lanes of a step, the picker of ranks."""
 
-from dataclasses import replace
-
 import test_html_browser as pages
 from made_ranks import MS, job, summaries
+from msgspec.structs import replace
 from selenium.webdriver.common.keys import Keys
 from test_html_browser import Browser
 

@@ -6,7 +6,6 @@ import json
 import re
 import zlib
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 from made_ranks import MS, document, job
+from msgspec.structs import replace
 from report_factory import frame, gpu_report
 
 from trace_analyzer import cli, errors, redact

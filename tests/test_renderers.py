@@ -2,10 +2,10 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 from report_factory import empty_report, gpu_report
 from text_reports import STATUSES, all_reports, report_saying
 

@@ -1,6 +1,5 @@
 """Test the effect of each change on the edges of one program that has something for all of them."""
 
-from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 
@@ -9,6 +8,7 @@ import pytest
 from kineto import analysed, annotation, call, copy, launched, op as op_row, python
 from lazy_report import LazyReport
 from make_samples import ADD_FLOAT, ALL_REDUCE, BF16, MULTIPLY, Eager
+from msgspec.structs import replace
 from replay_pairs import LOADER, PAIRS, gemm, op, pointwise, steps
 from simulator import Costs, Kernel, Simulation
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from math import inf
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from kineto import analysed, annotation, call, copy, kernel, launch, launched, op, python, sync, trace_bytes
 from lazy_report import LazyReport
+from msgspec.structs import replace
 from simulator import Costs, Kernel, Simulation
 from test_replay_changes import program
 from test_replays import ADD, CAST, GEMM, GRIDS, NAMES, WHOLE, capture, eager, named, notes, operators, replay, taken

@@ -1,11 +1,11 @@
 """Check that every field of a public result has its own sentence."""
 
-import dataclasses
 import typing
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from msgspec import Struct
 
 import trace_analyzer
 from trace_analyzer import json_types, results
@@ -19,27 +19,27 @@ IN_DOCSTRING = {"Report": {"tables", "declared"}}
 """Fields that are no part of the JSON report, whose sentences in the docstring tell more than one line could."""
 
 
-def classes(hint: Any) -> Iterator[type]:
-    """Yield the dataclasses of the package that a type names, and those of their fields."""
-    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+def classes(hint: Any) -> Iterator[type[Struct]]:
+    """Yield the structs of the package that a type names, and those of their fields."""
+    if isinstance(hint, type) and issubclass(hint, Struct):
         yield hint
         hints = typing.get_type_hints(hint)
-        for field in dataclasses.fields(hint):
-            if field.compare and field.name not in IN_DOCSTRING.get(hint.__name__, ()):
-                yield from classes(hints[field.name])
+        for name in results.document_fields(hint):
+            if name not in IN_DOCSTRING.get(hint.__name__, ()):
+                yield from classes(hints[name])
     for inner in typing.get_args(hint):
         yield from classes(inner)
 
 
 @pytest.mark.parametrize("result", RESULTS, ids=lambda result: result.__name__)
-def test_every_field_has_a_sentence(result: type) -> None:
+def test_every_field_has_a_sentence(result: type[results.Result]) -> None:
     reached = set(classes(result))
     missing = [
-        f"{each.__name__}.{field.name}"
+        f"{each.__name__}.{name}"
         for each in reached
-        for field in dataclasses.fields(each)
-        if not json_types.field_docs(each).get(field.name, "").endswith((".", ":"))
-        and field.name not in IN_DOCSTRING.get(each.__name__, ())
+        for name in each.__struct_fields__
+        if not json_types.field_docs(each).get(name, "").endswith((".", ":"))
+        and name not in IN_DOCSTRING.get(each.__name__, ())
     ]
     assert result in reached
     assert missing == []
@@ -48,8 +48,7 @@ def test_every_field_has_a_sentence(result: type) -> None:
 
 
 def test_a_field_without_a_sentence_is_seen() -> None:
-    @dataclasses.dataclass(frozen=True)
-    class Pair:
+    class Pair(Struct, frozen=True):
         with_one: typing.Annotated[int, "A number."]
         without: int
 

@@ -1,10 +1,9 @@
 """Test rows of the timeline on one page: classes and colours of frames, lanes, and the way to Perfetto."""
 
-from dataclasses import replace
-
 import polars as pl
 import pytest
 import test_html_browser as pages
+from msgspec.structs import replace
 from report_factory import _host, frame, gpu_report
 from test_html_browser import Browser
 

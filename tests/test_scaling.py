@@ -1,6 +1,5 @@
 """Test series of batches: the batch from shapes, exponents and lower bounds of a model, and real series."""
 
-import dataclasses
 import json
 from functools import cache
 from pathlib import Path
@@ -9,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 from compare_sides import Program
 from conftest import CORPUS, SAMPLES
+from msgspec.structs import replace
 from simulator import Stream, Thread
 
 from trace_analyzer import cli, errors, pipeline, report
@@ -137,7 +137,7 @@ def test_a_real_series() -> None:
 def test_a_batch_recorded_twice_with_other_padding_does_not_hide_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """More calls change by padding, and between two traces of one batch, than by the batch."""
     sides = [profiles.profile_of(at(batch)) for batch in (2, 128)]
-    first, again = sides[0], dataclasses.replace(sides[0], path="again")
+    first, again = sides[0], replace(sides[0], path="again")
     padded = [judgement.InputChange(48, 49, 41)]
     changes = {id(again): padded, id(sides[1]): [judgement.InputChange(2, 128, 65), judgement.InputChange(48, 128, 25)]}
     monkeypatch.setattr(judgement, "input_changes", lambda before, after: changes[id(after)])
@@ -146,6 +146,6 @@ def test_a_batch_recorded_twice_with_other_padding_does_not_hide_the_batch(monke
 
 
 def test_a_refused_series_names_the_traces() -> None:
-    one = dataclasses.replace(profiles.profile_of(at(2)), path="one.json")
-    cold = dataclasses.replace(one, path="cold.json", facts=dataclasses.replace(one.facts, cold=True))
+    one = replace(profiles.profile_of(at(2)), path="one.json")
+    cold = replace(one, path="cold.json", facts=replace(one.facts, cold=True))
     assert "all steps of cold.json are a cold start, and those of one.json are not" in str(scaling(one, cold).reason)

@@ -1,9 +1,8 @@
 """Test sections of the package's tables: each names existing columns, and all outputs lay out the same declaration."""
 
-from dataclasses import replace
-
 import polars as pl
 import pytest
+from msgspec.structs import replace
 from report_factory import gpu_report
 
 from trace_analyzer import analysis, registry

@@ -13,7 +13,7 @@ from commands import ROOT, environment, ran, run_python
 from trace_analyzer.installation import PURPOSES, missing
 
 SAMPLE = ROOT / "sample_traces" / "synthetic_overhead_data-loading.json.gz"
-NEEDED = ("polars", "_polars_runtime_32", "_polars_runtime_64", "_polars_runtime_compat", "numpy", "click")
+NEEDED = ("polars", "_polars_runtime_32", "_polars_runtime_64", "_polars_runtime_compat", "numpy", "click", "msgspec")
 LACKING = "a page needs bokeh, jinja2, markupsafe, which are not installed: pip install bokeh"
 
 

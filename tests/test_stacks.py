@@ -1,12 +1,11 @@
 """Test trees of merged stacks: table `stacks` on literal traces, and its drawing on the page."""
 
-from dataclasses import replace
-
 import polars as pl
 import pytest
 from conftest import sample_report
 from hypothesis import given, settings, strategies as st
 from kineto import analysed, op, python, rows
+from msgspec.structs import replace
 from report_factory import frame, gpu_report, hostile_report
 from tiers import examples
 

@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import polars as pl
 import pytest
 from conftest import sample_report
 from kineto import analysed, annotation, call, copy, kernel, launched, op
+from msgspec.structs import replace
 from report_factory import empty_report, gpu_report
 from text_reports import STATUSES, all_reports, report_saying
 

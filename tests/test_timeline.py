@@ -1,6 +1,5 @@
 """Test the timeline's data without a browser."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +7,7 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 from conftest import sample_report
+from msgspec.structs import replace
 from report_factory import gpu_report
 
 from trace_analyzer import cli, ingest, pipeline, vocabulary

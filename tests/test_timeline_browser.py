@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -10,6 +9,7 @@ import polars as pl
 import pytest
 import test_html_browser as pages
 from conftest import SAMPLES, corpus_rows
+from msgspec.structs import replace
 from report_factory import HOSTILE, cpu_report, frame, frames, gpu_report, hostile_report
 from test_html_browser import KERNEL_NS, Browser
 

@@ -3,12 +3,12 @@
 import json
 import random
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 from kineto import A100, analysed, annotation, kernel, launch, launched, op, trace_bytes
+from msgspec.structs import asdict, replace
 
 from trace_analyzer.analyses.left_out import LeftOut, RecordedSpan
 from trace_analyzer.analyses.profiler_overhead import ProfilerOverhead
@@ -884,7 +884,7 @@ def test_shares_sum_to_one(parts: dict[str, int]) -> None:
     if judged is None:
         assert not sum(parts.values())
     else:
-        assert sum(vars(judged).values()) == pytest.approx(1)
+        assert sum(asdict(judged).values()) == pytest.approx(1)
         work = sum(ns for part, ns in parts.items() if part in ("earlier-work", "time-slice", "unrecorded-work"))
         idle = sum(ns for part, ns in parts.items() if part in IDLE_CAUSES) - work
         assert (judged.idle, judged.unrecorded) == pytest.approx(

@@ -4,7 +4,6 @@ import gzip
 import json
 import math
 import re
-from dataclasses import replace
 from functools import cache
 from html import unescape
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 from conftest import SAMPLES, sample_report
 from lazy_report import LazyReport
+from msgspec.structs import replace
 from replay_pairs import PAIRS
 
 import trace_analyzer as ta

@@ -16,6 +16,11 @@ HALF, FLOAT, BF16, DOUBLE, INT8, BYTES, INT, LONG, BOOL, FP8 = (
 )  # fmt: skip
 
 
+def figures(work: Work | None) -> tuple[float | None, float | None, str | None] | None:
+    """Return FLOP, bytes and dtype of work, without what is doubtful of them."""
+    return work and (work.flop, work.moved_bytes, work.dtype)
+
+
 def work(operator: str, *arguments: Any, list_element_bytes: float | None = None) -> Work | None:
     """Return the work of a call written as a person would: (shape, type[, strides]) for a tensor, a list of shapes
     for a list of tensors, anything else is a value and None a missing argument."""
@@ -133,7 +138,7 @@ def q8(*shape: int) -> tuple[tuple[int, ...], str]:
     ],
 )  # fmt: skip
 def test_operators(operator: str, arguments: tuple[Any, ...], expected: Work) -> None:
-    assert work(operator, *arguments) == expected
+    assert figures(work(operator, *arguments)) == figures(expected)
 
 
 ONE = 2 * 2 * 3 * 8
@@ -218,24 +223,24 @@ def test_figures_that_another_tool_published(
 
 def test_lists_of_tensors_have_only_shapes_so_the_kernel_s_name_tells_the_type() -> None:
     lists = [[4, 6], [5]]
-    assert work("aten::cat", [[4, 6], [2, 6]], 0, list_element_bytes=2) == Work(0, 2 * 2 * 36, None)
+    assert figures(work("aten::cat", [[4, 6], [2, 6]], 0, list_element_bytes=2)) == (0, 2 * 2 * 36, None)
     assert work("aten::cat", [[4, 6], [2, 6]], 0) is None
-    assert work("aten::_foreach_mul_", lists, 0.9, list_element_bytes=4) == Work(29, 8 * 29, "fp32")
-    assert work("aten::_foreach_mul_", lists, 0.9) == Work(29, None, None)
+    assert figures(work("aten::_foreach_mul_", lists, 0.9, list_element_bytes=4)) == (29, 8 * 29, "fp32")
+    assert figures(work("aten::_foreach_mul_", lists, 0.9)) == (29, None, None)
     fused = work("aten::_fused_adamw_", lists, lists, lists, lists, [], [[], []], 0.001, list_element_bytes=4)
-    assert fused == Work(17 * 29, 4 * 7 * 29, "fp32")
+    assert figures(fused) == (17 * 29, 4 * 7 * 29, "fp32")
 
 
 def test_a_fused_kernel_touches_each_tensor_once_but_no_more_than_it_iterates() -> None:
-    assert work("triton_poi_fused_add_0", f(4, 6), f(4, 6), 24) == Work(None, 4 * 48, "fp32")
+    assert figures(work("triton_poi_fused_add_0", f(4, 6), f(4, 6), 24)) == (None, 4 * 48, "fp32")
     # one row of a table of 1000
-    assert work("triton_red_fused_norm_1", f(1000, 6), f(4, 6), 4, 6) == Work(None, 4 * 48, "fp32")
+    assert figures(work("triton_red_fused_norm_1", f(1000, 6), f(4, 6), 4, 6)) == (None, 4 * 48, "fp32")
 
 
 def test_a_template_has_its_grid_as_last_numbers_and_reads_views_of_what_it_is_passed() -> None:
     # PyTorch 2.13 torch/_inductor/select_algorithm.py TritonTemplateKernel.call_kernel: tensors, then the grid
     known = work("triton_tem_fused_mm_0", f(40, 60), f(60, 50), f(40, 50), 2, 1, 1)
-    assert known == Work(None, 4 * (2400 + 3000 + 2000), "fp32")
+    assert figures(known) == (None, 4 * (2400 + 3000 + 2000), "fp32")
     assert known.doubtful_bytes == known.moved_bytes
 
 
@@ -345,9 +350,13 @@ def record(operator: str, dims: Any, types: Any = None, **context: Any) -> Work 
 def test_types_that_were_not_recorded_are_those_of_the_kernel() -> None:
     """Check a table of 10 x 4 halves and 3 indices of 8 bytes: 24 + 2 * 12 read, 2 * 12 written."""
     assert record("aten::mm", [[2, 3], [3, 5]]) is None
-    assert record("aten::mm", [[2, 3], [3, 5]], assumed_type="c10::Half") == Work(60, 2 * 31, "fp16")
-    assert record("aten::embedding", [[10, 4], [3], [], [], []], assumed_type="c10::Half") == Work(0, 24 + 48, "fp16")
-    assert record("aten::add", [[4, 6], [6], []], assumed_type="float") == Work(24, 4 * 54, "fp32")
+    assert figures(record("aten::mm", [[2, 3], [3, 5]], assumed_type="c10::Half")) == (60, 2 * 31, "fp16")
+    assert figures(record("aten::embedding", [[10, 4], [3], [], [], []], assumed_type="c10::Half")) == (
+        0,
+        24 + 48,
+        "fp16",
+    )
+    assert figures(record("aten::add", [[4, 6], [6], []], assumed_type="float")) == (24, 4 * 54, "fp32")
     assert record("aten::relu", [[]], assumed_type="float") is None
 
 
@@ -390,16 +399,16 @@ def test_the_operator_around_a_gradient_tells_its_sizes() -> None:
     # Alone, the weight's gradient lacks the filter's size, and that of the input only the bytes of the result.
     for part, other, alone in (("weight", [2, 4, 9, 9], None), ("input", [6, 4, 3, 3], Work(flop, None, "fp32"))):
         name, dims = f"aten::cudnn_convolution_backward_{part}", [[], [2, 6, 7, 7], other, [], [], [], []]
-        assert record(name, dims, types, **outer) == Work(flop, 4 * (588 + 648 + 216), "fp32")
+        assert figures(record(name, dims, types, **outer)) == (flop, 4 * (588 + 648 + 216), "fp32")
         assert record(name, dims, types) == alone
 
 
 def test_a_tensor_compared_with_itself_is_read_once() -> None:
     dims, types = [[4, 6], [4, 6]], ["float", "float"]
-    assert record("aten::ne", dims, types) == Work(24, 4 * 48 + 24, "fp32")
-    assert record("aten::ne", dims, types, outer="aten::isnan") == Work(24, 4 * 24 + 24, "fp32")
-    assert record("aten::eq", dims, types, outer="aten::isfinite") == Work(24, 4 * 24 + 24, "fp32")
-    assert record("aten::ne", [[4, 6], [6]], types, outer="aten::isnan") == Work(24, 4 * 30 + 24, "fp32")
+    assert figures(record("aten::ne", dims, types)) == (24, 4 * 48 + 24, "fp32")
+    assert figures(record("aten::ne", dims, types, outer="aten::isnan")) == (24, 4 * 24 + 24, "fp32")
+    assert figures(record("aten::eq", dims, types, outer="aten::isfinite")) == (24, 4 * 24 + 24, "fp32")
+    assert figures(record("aten::ne", [[4, 6], [6]], types, outer="aten::isnan")) == (24, 4 * 30 + 24, "fp32")
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
 """Build reports for tests of text renderers: one per status, and one with every text given."""
 
-from dataclasses import replace
-
 import polars as pl
+from msgspec.structs import replace
 from report_factory import empty_report, gpu_report
 
 from trace_analyzer.errors import Note

@@ -9,12 +9,12 @@ import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import cached_property
 from graphlib import TopologicalSorter
 from typing import Any
 
 import polars as pl
+from msgspec import Struct
 
 from trace_analyzer import forks
 from trace_analyzer.errors import did_you_mean
@@ -48,18 +48,17 @@ def without_devices(frame: pl.DataFrame, devices: Sequence[int]) -> pl.DataFrame
     return frame.filter(~pl.col("device").is_in(list(devices)))
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(Struct, frozen=True, dict=True):
     """Declare a value: its name, and a function whose parameters name the values that it is made from.
 
-    ``make`` may be a dataclass, whose fields name values. ``takes`` maps each parameter with another name than its
+    ``make`` may be a class, whose fields name values. ``takes`` maps each parameter with another name than its
     value to the value's name. ``cost`` is the typical time as a multiple of most values' time; other threads first make
     what expensive values need.
     """
 
     name: str
     make: Callable[..., Any]
-    takes: Mapping[str, str] = field(default_factory=dict)
+    takes: Mapping[str, str] = {}
     cost: int = 1
 
     @cached_property
@@ -70,8 +69,7 @@ class Node:
         return {name: self.takes.get(name, name) for name in required}
 
 
-@dataclass(frozen=True)
-class Value(Node):
+class Value(Node, frozen=True):
     """Declare a value that several analyses use: a table that is not public, or any object.
 
     ``needs`` lists metrics (`ALL_METRICS`). Where a failed check suppresses one of them for a device, ``hide`` removes
@@ -82,19 +80,18 @@ class Value(Node):
     hide: Hide = without_devices
 
 
-@dataclass(frozen=True)
-class Analysis:
+class Analysis(Struct, frozen=True):
     """Declare a public table, the function that makes it, and where it is shown; fields of `Value` keep their meaning.
 
     ``json`` is the place of its rows in the JSON report: for example ``copies``, or ``devices[].copies`` for the rows
-    of each device. It is None for tables whose figures are fields of the report's own dataclasses. ``section`` lays the
+    of each device. It is None for tables whose figures are fields of the report's own classes. ``section`` lays the
     table out for the terminal, Markdown and the page, after the sections that these outputs place themselves;
     ``placed`` are the table's sections of that kind.
     """
 
     table: Table
     make: Callable[..., pl.DataFrame]
-    takes: Mapping[str, str] = field(default_factory=dict)
+    takes: Mapping[str, str] = {}
     needs: tuple[str, ...] = ()
     hide: Hide = without_devices
     cost: int = 1

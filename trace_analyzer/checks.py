@@ -4,10 +4,10 @@ Checks read the unmasked tables. Everything else reads the masked ones.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import polars as pl
+from msgspec.structs import replace
 
 from trace_analyzer import analysis, errors, thresholds as t, vocabulary, windows
 from trace_analyzer.ingest.trace import Trace

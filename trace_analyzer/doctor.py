@@ -6,10 +6,12 @@ import platform
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from trace_analyzer import errors, plugins, units
 from trace_analyzer.catalog.calibration import calibration_folder, read_calibration
@@ -33,8 +35,7 @@ _OPTIONAL = {
 HIDDEN = "(left out)"
 
 
-@dataclass(frozen=True)
-class Item:
+class Item(Struct, frozen=True):
     """One fact: topic, name, value, status, and what to do about a problem.
 
     ``is_private`` marks a value or advice that may contain a path of the user or the name of a plug-in.

@@ -14,8 +14,9 @@ line and exits with 2.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Annotated, Literal
+
+from msgspec import Struct
 
 
 class TraceAnalyzerError(Exception):
@@ -56,8 +57,7 @@ _LONGEST_NAME = 100
 Severity = Literal["info", "warning", "error"]
 
 
-@dataclass(frozen=True)
-class Note:
+class Note(Struct, frozen=True):
     """One remark about the trace or the analysis.
 
     ``code`` is stable and meant for programs, ``message`` for people. ``count`` is the number of events (or other items

@@ -1,10 +1,10 @@
 """Aggregate tables to the findings that the verdict reads: of a device, of the verdict's window, and of each step."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import polars as pl
+from msgspec import Struct
 
 from trace_analyzer import units
 from trace_analyzer.analyses import causes, kernel_bounds, partition, profiler_overhead, roofline, run_ahead
@@ -79,8 +79,7 @@ class Findings(NamedTuple):
     loading_behind_waits_ns: int = 0
 
 
-@dataclass(frozen=True)
-class StepFindings:
+class StepFindings(Struct, frozen=True):
     """The findings on a step: its device, its number, and its count of activities."""
 
     findings: Findings
@@ -331,7 +330,7 @@ def _recordings(
 
 def bound_shares(bounds: pl.DataFrame) -> tuple[BoundShare, ...]:
     """Return the rows of table `bounds`."""
-    rows = bounds.rename({"count": "kernel_count"}).select(field.name for field in fields(BoundShare))
+    rows = bounds.rename({"count": "kernel_count"}).select(BoundShare.__struct_fields__)
     return tuple(BoundShare(**row) for row in rows.to_dicts())
 
 

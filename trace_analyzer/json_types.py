@@ -7,15 +7,16 @@ import functools
 import json
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from trace_analyzer.results import Result, document_fields
 from trace_analyzer.vocabulary import CAUSES, GROUPS, IDLE_CAUSES, PARTS, REGIMES, STATUSES, RegimeKey, StatusKey
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """Limit the values of a field, in keywords of JSON Schema; None means no limit."""
 
     minimum: float | None = None
@@ -33,8 +34,7 @@ class Limits:
         )
 
 
-@dataclass(frozen=True)
-class Definition:
+class Definition(Struct, frozen=True):
     """Define a type that fields refer to by name, with its sentence and, for an enumeration, its allowed words."""
 
     name: str
@@ -42,8 +42,7 @@ class Definition:
     words: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class OneOf:
+class OneOf(Struct, frozen=True):
     """List the allowed words of a text field."""
 
     words: tuple[str, ...]
@@ -78,10 +77,10 @@ Confidence = Literal["high", "medium", "low"]
 CheckStatus = Literal["ok", "warn", "fail"]
 
 
-def field_docs(declared: type) -> dict[str, str]:
-    """Return the sentence of each documented field of a dataclass, by name, in order."""
+def field_docs(declared: type[Struct]) -> dict[str, str]:
+    """Return the sentence of each documented field of a struct, by name, in order."""
     hints = get_type_hints(declared, include_extras=True)
-    return {field.name: doc for field in fields(declared) if (doc := doc_of(hints[field.name]))}
+    return {name: doc for name in declared.__struct_fields__ if (doc := doc_of(hints[name]))}
 
 
 def doc_of(hint: Any) -> str:
@@ -98,8 +97,8 @@ _TYPES = {int: "integer", float: "number", str: "string", bool: "boolean", types
 class TypeSchemas:
     """Translate types, and collect the named ones in ``definitions``.
 
-    ``fields_of`` returns the names of a dataclass's fields in its document. ``closed`` lists the classes that take no
-    additional fields; None means all. With ``named``, nested dataclasses become definitions; else they are inlined.
+    ``fields_of`` returns the names of a struct's fields in its document. ``closed`` lists the classes that take no
+    additional fields; None means all. With ``named``, nested structs become definitions; else they are inlined.
     """
 
     def __init__(
@@ -111,9 +110,9 @@ class TypeSchemas:
         self._named = named
 
     def of_object(self, declared: type) -> Schema:
-        """Return the schema of a dataclass.
+        """Return the schema of a struct.
 
-        The dataclass's docstring is the description: its first paragraph where fields have sentences, else the whole.
+        The struct's docstring is the description: its first paragraph where fields have sentences, else the whole.
         """
         hints = get_type_hints(declared, include_extras=True)
         names = list(self._fields_of(declared))
@@ -140,7 +139,7 @@ class TypeSchemas:
             return self._array(get_args(hint))
         if origin is Mapping:
             return self._mapping(*get_args(hint))
-        if isinstance(hint, type) and is_dataclass(hint):
+        if isinstance(hint, type) and issubclass(hint, Struct):
             return self._reference(hint) if self._named else self.of_object(hint)
         return {"type": _TYPES[hint]}
 
@@ -222,13 +221,12 @@ def first_line(error: Exception) -> str:
 
 
 def read_as(declared: type[T], value: object, place: str = "") -> T:
-    """Return a JSON value as a dataclass, with its fields as declared.
+    """Return a JSON value as a struct, with its fields as declared.
 
     Lists become tuples. Raises ``TypeError`` for a value of another type, with its place in the document, for numbers that are not
     finite, too large or beyond the field's `Limits`, and for fields that are missing or unknown.
 
-    >>> @dataclasses.dataclass
-    ... class Point:
+    >>> class Point(msgspec.Struct):
     ...     x: float
     ...     label: str | None = None
     >>> read_as(Point, {"x": 1})
@@ -253,7 +251,7 @@ def _hints(declared: type[Any]) -> dict[str, Any]:
 
 def _typed(hint: Any, value: Any, place: str) -> Any:
     origin, arguments = get_origin(hint), get_args(hint)
-    if is_dataclass(hint) and isinstance(hint, type):
+    if isinstance(hint, type) and issubclass(hint, Struct):
         return read_as(hint, value, place)
     if origin is Annotated:
         read = _typed(arguments[0], value, place)

@@ -2,12 +2,12 @@
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Unpack
 
 import polars as pl
+from msgspec.structs import replace
 
 from trace_analyzer import advice, checks, errors, findings, plugins, report_notes, report_parts, verdict, windows
 from trace_analyzer.allocator import Memory

@@ -9,13 +9,14 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from trace_analyzer.errors import TraceAnalyzerError, UsageError
 
@@ -31,8 +32,7 @@ CODE = ("analyses.py", "advice.py")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Plugin:
+class Plugin(Struct, frozen=True):
     """A plug-in: its folder, and the package name for its modules."""
 
     name: str

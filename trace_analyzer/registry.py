@@ -5,11 +5,11 @@ Declarations of plug-ins are checked, and a failing one does not break a report.
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
 from functools import wraps
 from typing import Any
 
 import polars as pl
+from msgspec.structs import replace
 
 from trace_analyzer import errors, plugins, schema, sections
 from trace_analyzer.allocator import trace as allocator
@@ -112,7 +112,7 @@ OWN_ANALYSES: tuple[Declaration, ...] = (
 """Analyses of this package."""
 
 _GIVEN = ("trace", "options", "matched_devices", "device_models", "capture_files", "capture_executions")
-_PLACES = (*(field.name for field in fields(Report)), *(f"devices[].{field.name}" for field in fields(DeviceReport)))
+_PLACES = (*Report.__struct_fields__, *(f"devices[].{name}" for name in DeviceReport.__struct_fields__))
 
 ADDED_ANALYSES = added_analyses(OWN_ANALYSES, (*_GIVEN, *(table.name for table in registry.TRACE_TABLES)), _PLACES)
 """Analyses of plug-ins."""

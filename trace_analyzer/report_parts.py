@@ -1,10 +1,11 @@
 """Make the parts of a report from the analyses' tables: figures of devices, facts about the file, and rows."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from trace_analyzer import report
 from trace_analyzer.analyses import blame, communication, kernel_bounds, operators, roofline, run_ahead, tensor_cores
@@ -26,8 +27,7 @@ _TOP_FUSIONS = 10
 """Number of fusion opportunities in the report; the table has all of them."""
 
 
-@dataclass(frozen=True)
-class DeviceTables:
+class DeviceTables(Struct, frozen=True):
     """The values from which device reports are made."""
 
     windows: pl.DataFrame
@@ -143,9 +143,7 @@ def _run_ahead(this: pl.Expr, tables: DeviceTables, busy_ratio: float) -> report
 
 def _buckets(rated: pl.DataFrame) -> tuple[report.BucketTime, ...]:
     sums = operators.bucket_work(rated).rename({"count": "kernel_count", "moved_bytes": "bytes"})
-    return tuple(
-        report.BucketTime(**row) for row in sums.select(field.name for field in fields(report.BucketTime)).to_dicts()
-    )
+    return tuple(report.BucketTime(**row) for row in sums.select(report.BucketTime.__struct_fields__).to_dicts())
 
 
 def _groups(rated: pl.DataFrame) -> tuple[report.GroupTime, ...]:
@@ -159,7 +157,7 @@ def _groups(rated: pl.DataFrame) -> tuple[report.GroupTime, ...]:
             article_flop_ratio=listed_groups[row["group"]].flop_ratio if row["group"] in listed_groups else None,
             article_time_ratio=listed_groups[row["group"]].time_ratio if row["group"] in listed_groups else None,
         )
-        for row in sums.select(field.name for field in fields(report.GroupTime) if field.name not in own).to_dicts()
+        for row in sums.select(name for name in report.GroupTime.__struct_fields__ if name not in own).to_dicts()
     )
 
 
@@ -338,7 +336,7 @@ def step_reports(
         .with_columns(
             intervals.LENGTH_NS.alias("duration_ns"), (intervals.LENGTH_NS - pl.col("busy_ns")).alias("idle_ns")
         )
-        .select(field.name for field in fields(report.StepReport))
+        .select(report.StepReport.__struct_fields__)
     )
     reports = tuple(report.StepReport(**{**row, "device": ids[row["device"]]}) for row in rows.to_dicts())
     return suppress_step_metrics(reports, checks)
@@ -354,7 +352,7 @@ def blame_rows(window_attribution: blame.Attribution | None, verdict: report.Ver
 
 def host_cost_rows(host_costs: pl.DataFrame) -> tuple[report.HostCost, ...]:
     """Return the rows of table `host_costs` with the highest cost."""
-    columns = [field.name for field in fields(report.HostCost) if field.name in host_costs.columns]
+    columns = [name for name in report.HostCost.__struct_fields__ if name in host_costs.columns]
     rows = host_costs.drop_nulls("name").select(columns).head(TOP_CODE).to_dicts()
     return tuple(report.HostCost(**row, call_line=call_line(row["python_function"], row["operator"])) for row in rows)
 

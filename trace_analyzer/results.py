@@ -1,12 +1,13 @@
 """Give the results of all verbs the same methods: text for people, and strict JSON for scripts and CI."""
 
-import dataclasses
 import json
 import math
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+
+from msgspec import Struct
 
 _LAYOUTS = "trace_analyzer.render.documents"
 
@@ -20,11 +21,11 @@ def used(place: str) -> Any:
     return getattr(import_module(module), name)
 
 
-class Result:
-    """Offer what every result has: `summary`, `to_json`, and ``print``. Results are frozen dataclasses.
+class Result(Struct, frozen=True, eq=False):
+    """Offer what every result has: `summary`, `to_json`, and ``print``. Results are immutable."""
 
-    Fields declared with ``compare=False`` hold frames for plots and are not part of the document.
-    """
+    PLOTTED: ClassVar[tuple[str, ...]] = ()
+    """Fields with frames for plots, which are no part of the document."""
 
     def summary(self, width: int = 100) -> str:
         """Return the result as plain text, in lines of at most ``width`` cells."""
@@ -57,6 +58,11 @@ class Result:
         """
         return json.dumps(self.document(), indent=2, allow_nan=False) + "\n"
 
+    def __eq__(self, other: object) -> bool:
+        """Compare the documents' fields: frames for plots are left out."""
+        names = document_fields(type(self))
+        return type(self) is type(other) and all(getattr(self, name) == getattr(other, name) for name in names)
+
     def __str__(self) -> str:
         return self.summary().rstrip("\n")
 
@@ -65,14 +71,15 @@ class Result:
 
 
 def document_fields(result: type[Any]) -> tuple[str, ...]:
-    """Return the names of a dataclass's fields that its JSON document contains."""
-    return tuple(field.name for field in dataclasses.fields(result) if field.compare)
+    """Return the names of a class's fields that its JSON document contains."""
+    plotted = getattr(result, "PLOTTED", ())
+    return tuple(name for name in result.__struct_fields__ if name not in plotted)
 
 
 def plain(value: Any) -> Any:
     """Return the value in JSON's own types."""
-    if dataclasses.is_dataclass(value):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Struct):
+        return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, Mapping):
         return {_encodable(key): plain(item) for key, item in value.items()}
     if isinstance(value, tuple):

@@ -6,10 +6,11 @@ null. Columns that several tables share follow below.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from inspect import cleandoc
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 # End of a column's name -> its unit; the first match counts.
 _UNITS = {
@@ -30,8 +31,7 @@ def unit_of(name: str) -> str:
     return next((unit for end, unit in _UNITS.items() if name == end or name.endswith(f"_{end}")), "")
 
 
-@dataclass(frozen=True)
-class Member:
+class Member(Struct, frozen=True):
     """Declare an object in JSON rows that groups several columns: its key, and its description."""
 
     object: str
@@ -39,8 +39,7 @@ class Member:
     doc: str
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(Struct, frozen=True):
     """Declare a column: name, type and meaning.
 
     ``unit`` is ns, bytes, ratio, percent, count, FLOP, FLOP/s, byte/s or FLOP/byte; "" for a column without one. By
@@ -55,11 +54,10 @@ class Column:
 
     def __post_init__(self) -> None:
         if self.unit is None:
-            object.__setattr__(self, "unit", unit_of(self.name) if self.dtype.is_numeric() else "")
+            force_setattr(self, "unit", unit_of(self.name) if self.dtype.is_numeric() else "")
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(Struct, frozen=True):
     """Declare a named table with documented columns."""
 
     name: str

@@ -5,11 +5,11 @@ pages draw charts with Bokeh, notebooks with HoloViews.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 Form = Literal[
     "", "text", "word", "part", "line", "state", "name", "frame", "module", "code", "group", "share", "fine", "times", "number",
@@ -26,8 +26,7 @@ TEXTS = ("text", "word", "part", "line", "state", "name", "frame", "module", "co
 """Forms of values that are no quantities."""
 
 
-@dataclass(frozen=True)
-class Shown:
+class Shown(Struct, frozen=True):
     """Show a column of a section's table.
 
     ``heading`` is written as in running text; by default it follows from the column's name. ``terminal`` is the least
@@ -58,8 +57,7 @@ DEVICE_LABEL = Shown("device_label", "device")
 """Column with the device of a row, shown where the trace has several devices."""
 
 
-@dataclass(frozen=True)
-class Longest:
+class Longest(Struct, frozen=True):
     """Link a row to the longest event of ``table`` with the same ``keys``.
 
     Only events of this ``kind`` count. With a ``prefix``, only events whose name begins with it count, and the rest of
@@ -72,8 +70,7 @@ class Longest:
     prefix: str = ""
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(Struct, frozen=True):
     """Show a table under a title.
 
     ``table`` names the table of the report that provides the rows; "" where the renderer gets the rows from its caller.
@@ -118,8 +115,7 @@ SIGNS = {"circle": "●", "triangle": "▲", "square": "■", "diamond": "◆", 
 """Shapes of points -> the signs that stand for them in a legend."""
 
 
-@dataclass(frozen=True)
-class Axis:
+class Axis(Struct, frozen=True):
     """An axis: its label with a unit, labelled ``ticks`` (default: the browser's), and ends (None: the data's).
 
     An axis of names has a tick for each and no grid, one of ``counts`` none between them.
@@ -128,7 +124,7 @@ class Axis:
     label: str
     unit: str = ""
     log: bool = False
-    ticks: Mapping[float, str] = field(default_factory=dict)
+    ticks: Mapping[float, str] = {}
     ends: tuple[float | None, float | None] = (None, None)
     names: bool = False
     counts: bool = False
@@ -140,8 +136,7 @@ class Axis:
         return f"{self.label} ({self.unit})" if self.unit and self.label else self.label or self.unit
 
 
-@dataclass(frozen=True)
-class Boxes:
+class Boxes(Struct, frozen=True):
     """Rectangles: bars, bins of a histogram, events. ``colours`` is one colour, or one for each.
 
     ``texts`` are shown on hovering, by heading. With ``start_ns`` and ``end_ns`` (-1: none), a tap on the report's page
@@ -153,13 +148,12 @@ class Boxes:
     bottom: Numbers
     top: Numbers
     colours: str | Sequence[str]
-    texts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    texts: Mapping[str, Sequence[str]] = {}
     start_ns: Numbers | None = None
     end_ns: Numbers | None = None
 
 
-@dataclass(frozen=True)
-class Strokes:
+class Strokes(Struct, frozen=True):
     """Straight lines from (x0, y0) to (x1, y1)."""
 
     x0: Numbers
@@ -170,8 +164,7 @@ class Strokes:
     width: float = 2
 
 
-@dataclass(frozen=True)
-class LineMark:
+class LineMark(Struct, frozen=True):
     """A curve; ``dash`` is solid, dashed or dotted. With a ``place``, it is a step function over time for that device.
 
     ``unit_ns`` is then the number of ns in a unit of the horizontal axis.
@@ -186,23 +179,21 @@ class LineMark:
     unit_ns: int = 1
 
 
-@dataclass(frozen=True)
-class Points:
+class Points(Struct, frozen=True):
     """Points of one group: ``texts`` are shown on hovering, by heading; ``markers`` are shapes of `SIGNS`."""
 
     label: str
     colour: str
     x: Numbers
     y: Numbers
-    texts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    texts: Mapping[str, Sequence[str]] = {}
     size: Numbers | None = None
     markers: Sequence[str] = ()
     start_ns: Numbers | None = None
     end_ns: Numbers | None = None
 
 
-@dataclass(frozen=True)
-class Labels:
+class Labels(Struct, frozen=True):
     """Texts at points: ``align`` is left, right or center, ``baseline`` top, middle or bottom.
 
     A narrow plot omits them if they are ``spare``.
@@ -220,8 +211,7 @@ class Labels:
 Mark = Boxes | Strokes | LineMark | Points | Labels
 
 
-@dataclass(frozen=True)
-class Chart:
+class Chart(Struct, frozen=True):
     """A plot: ``marks`` in the order of drawing, and as ``legend`` names with their colours.
 
     ``signs`` are signs (shapes of points, dashes) with their meaning. The plot has the width of its place, at least
@@ -239,8 +229,7 @@ class Chart:
     zooms: bool = False
 
 
-@dataclass(frozen=True)
-class Flame:
+class Flame(Struct, frozen=True):
     """A flame graph: the nodes of a tree, callers first, and the number of smaller nodes that are left out.
 
     ``nodes`` has columns ``caller`` (the caller's row, -1 for a root), ``frame`` (whole name), ``label`` (short name),

@@ -6,9 +6,10 @@ and in the docs. Analyses, replay, verdict, comparison, renderers, JSON Schema a
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+
+from msgspec import Struct
 
 from trace_analyzer import plugins
 from trace_analyzer.units import percent
@@ -34,8 +35,7 @@ work (``unseen``); or the reason is ``unknown``.
 """
 
 
-@dataclass(frozen=True)
-class Term:
+class Term(Struct, frozen=True):
     """A key with its label and its meaning in one sentence."""
 
     key: str
@@ -49,16 +49,14 @@ class Term:
         return self.label if first in _NAMES or first[1:2].isupper() else self.label[:1].lower() + self.label[1:]
 
 
-@dataclass(frozen=True)
-class Colour:
+class Colour(Struct, frozen=True):
     """``#rrggbb`` for a light and a dark page; an empty ``dark`` means the same for both."""
 
     light: str
     dark: str = ""
 
 
-@dataclass(frozen=True)
-class Regime(Term):
+class Regime(Term, frozen=True):
     """A limit of a window; ``noun`` names the time that counts towards it, ``part`` the part with its colour.
 
     ``clause`` is the headline's clause where the regime has no cause.
@@ -70,8 +68,7 @@ class Regime(Term):
     clause: str = ""
 
 
-@dataclass(frozen=True)
-class Cause(Term):
+class Cause(Term, frozen=True):
     """A cause of a regime; ``definition`` is the headline's clause.
 
     ``limit`` replaces the regime's label where that would mislead; ``noun`` names the time of this cause where a regime
@@ -83,8 +80,7 @@ class Cause(Term):
     noun: str = ""
 
 
-@dataclass(frozen=True)
-class Part(Term):
+class Part(Term, frozen=True):
     """A part of a window: work of the device, or a cause of its idle time, with all that other modules need of it.
 
     ``cure`` is the regime and its cause that the time counts towards; None where it counts towards no regime. Recording
@@ -105,8 +101,7 @@ class Part(Term):
         return self.role == "work"
 
 
-@dataclass(frozen=True)
-class Group(Term):
+class Group(Term, frozen=True):
     """A group of kernel buckets, as in the article's table, or another class of activities or events."""
 
     colour: Colour

@@ -7,9 +7,9 @@ says how advice is chosen.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import polars as pl
+from msgspec.structs import replace
 
 from trace_analyzer import thresholds
 from trace_analyzer.advice import window_context

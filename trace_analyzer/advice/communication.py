@@ -1,11 +1,11 @@
 """Define the rules for collectives, copies, casts, waits between streams, and kernels with unknown work."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from math import inf
 
 import polars as pl
+from msgspec.structs import replace
 
 from trace_analyzer import thresholds
 from trace_analyzer.advice.opportunity import (

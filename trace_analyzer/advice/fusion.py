@@ -1,8 +1,7 @@
 """Define the rules for kernels that need not run: one could replace several, or their work was done before."""
 
-from dataclasses import replace
-
 import polars as pl
+from msgspec.structs import replace
 
 from trace_analyzer import thresholds
 from trace_analyzer.advice.opportunity import (

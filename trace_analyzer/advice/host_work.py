@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from string import Template
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from trace_analyzer import thresholds
 from trace_analyzer.advice.opportunity import (
@@ -187,8 +188,7 @@ _ZERO_SHOT = r"transformers/pipelines/zero_shot_(classification|object_detection
 """Frames of Hugging Face pipelines that run a model once per label; the groups are the task and the function."""
 
 
-@dataclass(frozen=True)
-class CpuFix:
+class CpuFix(Struct, frozen=True):
     """The page of a fix: its texts, and which time of the main thread it concerns.
 
     This is time in ``parts`` of table `cpu_time` (of ``python``, that in PyTorch's own calls is ``python-of-torch``), in

@@ -2,10 +2,10 @@
 
 import json
 import re
-from dataclasses import replace
 from math import prod
 
 import polars as pl
+from msgspec.structs import replace
 
 from trace_analyzer import thresholds
 from trace_analyzer.advice.communication import QUANTIZED, cast_kernels, runs_in_16_bits

@@ -1,11 +1,12 @@
 """Compute upper bounds on savings, and name the code concerned: helpers of all rules."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from trace_analyzer import thresholds
 from trace_analyzer.advice.window_context import AdviceContext
@@ -21,8 +22,7 @@ from trace_analyzer.units import count, counted, duration, percent
 from trace_analyzer.vocabulary import NAMED_WORK, phrase
 
 
-@dataclass(frozen=True)
-class Opportunity:
+class Opportunity(Struct, frozen=True):
     """The upper bound on a saving with its formula, figures and place; ``values`` fill the advice's placeholders.
 
     Without ``is_saving``, ``saves_ns`` is the time concerned, of which it saves nothing by itself. ``where`` names the
@@ -39,12 +39,12 @@ class Opportunity:
     why: str
     where: Callable[[int], str]
     place: tuple[int | None, int | None]
-    values: Mapping[str, object] = field(default_factory=dict)
+    values: Mapping[str, object] = {}
     members: pl.DataFrame | None = None
     is_replayed: bool = True
     is_part: bool = False
     is_saving: bool = True
-    options: Mapping[str, float] = field(default_factory=dict)
+    options: Mapping[str, float] = {}
     if_more: str = ""
     where_if_more: Callable[[int], str] | None = None
     case: str | tuple[str, ...] = ""

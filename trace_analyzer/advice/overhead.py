@@ -1,10 +1,10 @@
 """Define the rules for idle time: launches, waits of the host, compilation, cold starts."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 import polars as pl
+from msgspec.structs import replace
 
 from trace_analyzer import thresholds
 from trace_analyzer.advice.graph_obstacles import appends_to_cache, has_waits, is_in_pieces, obstacles, waits_between

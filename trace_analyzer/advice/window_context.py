@@ -1,11 +1,11 @@
 """Gather the inputs of the rules: the verdict, and the tables of its window."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import polars as pl
+from msgspec import Struct
 
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.blame import Attribution
@@ -98,8 +98,7 @@ def replayed_ratio(activities: pl.DataFrame) -> float:
     return launched.filter(pl.col("activity_count") > 1).height / launched.height if launched.height else 0.0
 
 
-@dataclass(frozen=True)
-class AdviceContext:
+class AdviceContext(Struct, frozen=True, dict=True):
     """The inputs of the rules: the verdict, and the tables of its window (``within``).
 
     ``regimes`` are the verdict's regime and its runner-up. ``has_steps`` says whether the window has steps, whose number is

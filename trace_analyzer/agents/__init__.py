@@ -84,7 +84,7 @@ class Tools:
             trace: path of the trace, or of a memory snapshot, relative to the server's root.
             id: one from the answer of `analyze`: verdict, advice:ID, gap:N, kernel:HASH (or a part of its name), step:N, check:ID or memory:N (of a snapshot: its N-th line).
         """
-        from dataclasses import replace
+        from msgspec.structs import replace
 
         from trace_analyzer.allocator.answer import is_snapshot, memory
 

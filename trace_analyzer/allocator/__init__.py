@@ -3,10 +3,10 @@
 This module holds the answer of ``analyze memory``.
 """
 
-from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import polars as pl
+from msgspec import Struct
 
 from trace_analyzer.errors import Note
 from trace_analyzer.results import Result, used
@@ -15,8 +15,7 @@ SCHEMA_VERSION = 1
 KINDS = ("category", "line", "module", "operator")
 
 
-@dataclass(frozen=True)
-class Holder:
+class Holder(Struct, frozen=True):
     """The bytes of what shares a line, module, operator or category. Those of one kind sum up to the peak."""
 
     key: Annotated[str, "Name of the line, module, operator or category."]
@@ -25,8 +24,7 @@ class Holder:
     count: Annotated[int, "Number of blocks."]
 
 
-@dataclass(frozen=True)
-class SizeClass:
+class SizeClass(Struct, frozen=True):
     """The blocks of a range of sizes or ages at the peak."""
 
     at_least: Annotated[int, "Smallest size in bytes, or age in events."]
@@ -34,8 +32,7 @@ class SizeClass:
     count: Annotated[int, "Number of blocks."]
 
 
-@dataclass(frozen=True)
-class Held:
+class Held(Struct, frozen=True):
     """A segment whose free part cannot go back to the driver, because a block lives in it."""
 
     address: Annotated[int, "Address of the segment."]
@@ -45,8 +42,7 @@ class Held:
     line: Annotated[str | None, "Line with most bytes in it; null where unknown."]
 
 
-@dataclass(frozen=True)
-class OutOfMemory:
+class OutOfMemory(Struct, frozen=True):
     """An out-of-memory error of the record."""
 
     event: Annotated[int, "Row number in the record."]
@@ -62,8 +58,7 @@ class OutOfMemory:
     line: Annotated[str | None, "Line that asked; null where unknown."]
 
 
-@dataclass(frozen=True)
-class PeakSaving:
+class PeakSaving(Struct, frozen=True):
     """A change that lowers the peak, by the record replayed with it."""
 
     name: Annotated[str, "Stable name: a row of `changes` in `catalog/allocations.toml`."]
@@ -75,8 +70,7 @@ class PeakSaving:
     code: Annotated[str, "Code of the change."]
 
 
-@dataclass(frozen=True)
-class Growth:
+class Growth(Struct, frozen=True):
     """A line whose live bytes grow all through the record."""
 
     line: Annotated[str, "The line."]
@@ -86,8 +80,7 @@ class Growth:
     steps: Annotated[int, "Number of steps that it grew in; 0 where no steps are known."]
 
 
-@dataclass(frozen=True)
-class PeakChange:
+class PeakChange(Struct, frozen=True):
     """What a line, module, operator or category held at the peak before and after. Those of one kind sum up to the change."""
 
     device: Annotated[int, "Number of the device."]
@@ -97,8 +90,7 @@ class PeakChange:
     after_bytes: Annotated[int, "Bytes live at the peak after."]
 
 
-@dataclass(frozen=True)
-class LargerBatch:
+class LargerBatch(Struct, frozen=True):
     """How much larger a batch has the same peak without the line that holds most of it."""
 
     line: Annotated[str, "The line."]
@@ -106,8 +98,7 @@ class LargerBatch:
     high: Annotated[float, "One that is more than so many times as large has a higher one."]
 
 
-@dataclass(frozen=True)
-class PeakPlace:
+class PeakPlace(Struct, frozen=True):
     """Where the peak of a snapshot is in a trace of the same run, or why that is not known."""
 
     path: Annotated[str, "Path of the trace."]
@@ -121,16 +112,14 @@ class PeakPlace:
     reason: Annotated[str | None, "Why the place is not known; null where it is."]
 
 
-@dataclass(frozen=True)
-class StreamBytes:
+class StreamBytes(Struct, frozen=True):
     """The bytes of a stream at the peak."""
 
     stream: Annotated[int | None, "The stream; null where unknown."]
     bytes: Annotated[int, "Bytes live at the peak."]
 
 
-@dataclass(frozen=True)
-class DeviceMemory:
+class DeviceMemory(Struct, frozen=True):
     """The memory of one device."""
 
     device: Annotated[int, "Number of the device."]
@@ -164,9 +153,10 @@ class DeviceMemory:
         return holder.bytes / self.peak_bytes if self.peak_bytes else None
 
 
-@dataclass(frozen=True, repr=False)
-class Memory(Result):
+class Memory(Result, frozen=True):
     """Where device memory goes, by device. Charts need the frames."""
+
+    PLOTTED = ("levels", "blocks", "lives", "at_peak")
 
     schema_version: Annotated[int, "Version of this document."]
     path: Annotated[str, "Path of the file, as it was given."]
@@ -178,18 +168,10 @@ class Memory(Result):
         "What holds more or less than before, the largest changes first; empty without a side before.",
     ] = ()
     place: Annotated[PeakPlace | None, "Where the first device's peak is in a trace; null without one."] = None
-    levels: Annotated[pl.DataFrame, "Table `levels`: live and reserved bytes in time."] = field(
-        default_factory=pl.DataFrame, compare=False
-    )
-    blocks: Annotated[pl.DataFrame, "Table `blocks`: pieces of the segments at the end."] = field(
-        default_factory=pl.DataFrame, compare=False
-    )
-    lives: Annotated[pl.DataFrame, "Every block of the record, with its attribution."] = field(
-        default_factory=pl.DataFrame, compare=False
-    )
-    at_peak: Annotated[pl.DataFrame, "The blocks live at the peaks, with their attribution."] = field(
-        default_factory=pl.DataFrame, compare=False
-    )
+    levels: Annotated[pl.DataFrame, "Table `levels`: live and reserved bytes in time."] = pl.DataFrame()
+    blocks: Annotated[pl.DataFrame, "Table `blocks`: pieces of the segments at the end."] = pl.DataFrame()
+    lives: Annotated[pl.DataFrame, "Every block of the record, with its attribution."] = pl.DataFrame()
+    at_peak: Annotated[pl.DataFrame, "The blocks live at the peaks, with their attribution."] = pl.DataFrame()
 
     def parts_of(self, device: DeviceMemory, line: Holder) -> pl.DataFrame:
         """Return live_bytes and block_count of a line at the peak by category, operator and module, the most bytes first."""

@@ -6,12 +6,12 @@ of one process.
 """
 
 from contextlib import closing
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Literal
 
 import polars as pl
+from msgspec.structs import replace
 
 from trace_analyzer import errors, forks, ingest
 from trace_analyzer.allocator import (

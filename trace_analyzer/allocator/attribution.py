@@ -4,10 +4,10 @@ A category needs evidence: a frame that shows the pass of training (`catalog/all
 whether the pass keeps the block. Blocks without evidence stay unknown.
 """
 
-from dataclasses import dataclass
 from functools import cache
 
 import polars as pl
+from msgspec import Struct
 
 from trace_analyzer.allocator.snapshot import Snapshot, live_at, peaks_of, with_held
 from trace_analyzer.catalog import matches, rows
@@ -59,8 +59,7 @@ STACKS = Table(
 )
 
 
-@dataclass(frozen=True)
-class FrameRule:
+class FrameRule(Struct, frozen=True):
     """A row of ``catalog/allocations.toml``."""
 
     role: str

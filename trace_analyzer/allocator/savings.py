@@ -7,12 +7,12 @@ At every event, a batch K times as large has what is live now, and K - 1 times m
 Activations grow; temporaries of forward and backward passes, and what is unknown, may or may not.
 """
 
-from dataclasses import dataclass
 from functools import cache
 from string import Template
 from typing import Annotated
 
 import polars as pl
+from msgspec import Struct
 
 from trace_analyzer.allocator import Growth, LargerBatch, OutOfMemory, PeakSaving, attribution
 from trace_analyzer.allocator.snapshot import HELD, Snapshot, with_held
@@ -30,8 +30,7 @@ _IN_8_BITS = ("Adagrad", "Adam", "AdamW", "RMSprop", "SGD")
 """Optimizers of `torch.optim` that bitsandbytes has with a state of 8 bits."""
 
 
-@dataclass(frozen=True)
-class PeakFix:
+class PeakFix(Struct, frozen=True):
     """A row of ``changes`` in ``catalog/allocations.toml``."""
 
     name: str
@@ -251,8 +250,7 @@ MEMORY_LEVELS = Table(
 )
 
 
-@dataclass(frozen=True)
-class BatchMemory:
+class BatchMemory(Struct, frozen=True):
     """The peak of device memory with another batch, and which batch fits."""
 
     times: Annotated[float, "The batch, as a multiple of that of the record."]

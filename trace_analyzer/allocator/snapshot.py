@@ -7,11 +7,11 @@ the record, and contains what the allocator rounded up.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from trace_analyzer.allocator._pickle_reader import EVENT_COLUMNS, UNKNOWN, Pickle, RefusedError
 from trace_analyzer.errors import NotATrace
@@ -76,8 +76,7 @@ FRAMES: dict[str, pl.DataType] = {"name": STR, "file": STR, "line": I64}
 STACK_FRAMES: dict[str, pl.DataType] = {"stack": I64, "frame": I64}
 
 
-@dataclass(frozen=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """The tables of a snapshot, and its call stacks: ``stacks`` has rows of ``frames``, the innermost of each first."""
 
     events: pl.DataFrame

@@ -1,10 +1,10 @@
 """Attribute idle time to code that can be changed."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 import polars as pl
+from msgspec.structs import replace
 
 from trace_analyzer import analysis, schema, thresholds, vocabulary
 from trace_analyzer.analyses.causes import NO_THREAD, with_cause

@@ -1,9 +1,9 @@
 """Say where the main thread of a trace without device work spends its time: data, Python, dispatch, operators."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import polars as pl
+from msgspec import Struct
 
 from trace_analyzer import analysis, schema, thresholds
 from trace_analyzer.analyses.host import Context, Host
@@ -77,8 +77,7 @@ _COMPILER_TIMER = r"( \(dynamo_timed\)|_data:.*)$"
 """What `torch._dynamo.utils.dynamo_timed` adds to the name of a compiler pass, which may name the devices that it is for."""
 
 
-@dataclass(frozen=True)
-class CpuRun:
+class CpuRun(Struct, frozen=True):
     """The main thread's window: its steps (0 for none), their bounds, and each piece of its time.
 
     ``pieces`` has start_ns, end_ns, event_id, kind, name, phase, part, bits (of the first operand, if it is of floats: 64,

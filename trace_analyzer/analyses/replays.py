@@ -14,11 +14,11 @@ Annotations of the graph's nodes (``annotation``), which the exporter wrote on t
 the module of kernels without one: by `graph node id`, thus exactly.
 """
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import polars as pl
+from msgspec import Struct
 
 from trace_analyzer import errors, thresholds
 from trace_analyzer.analyses import kernel_bounds, links
@@ -51,8 +51,7 @@ TAKEN = ("activity_id", *CALL, "module", *_BUCKET, *SHARE_COLUMNS)
 the work."""
 
 
-@dataclass(frozen=True)
-class Executions:
+class Executions(Struct, frozen=True, dict=True):
     """The launches and captures of a recording, computed on demand, as few recordings replay graphs.
 
     ``launched_modules`` is (activity_id, module).

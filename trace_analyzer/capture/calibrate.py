@@ -10,11 +10,12 @@ import platform
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from msgspec.structs import replace
 
 from trace_analyzer import capture, errors, units
 from trace_analyzer.capture.facts import synchronize

@@ -2,9 +2,10 @@
 
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from trace_analyzer import errors, pipeline
 from trace_analyzer.allocator.answer import memory as recorded_memory

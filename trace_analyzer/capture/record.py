@@ -6,8 +6,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from trace_analyzer import errors, files
 from trace_analyzer.capture.recorder import VARIABLE, Plan
@@ -16,8 +18,7 @@ HOOK = Path(__file__).with_name("hook")
 """Folder with the ``sitecustomize`` that every Python process of the command runs first."""
 
 
-@dataclass(frozen=True)
-class RecordedCommand:
+class RecordedCommand(Struct, frozen=True):
     """The command's exit code (negative: minus the signal), its traces, and reasons for missing ones.
 
     ``without_device`` names the torch that sees no device, "" where all see one.

@@ -10,11 +10,12 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, Self, TypeVar
+
+from msgspec.structs import replace
 
 from trace_analyzer.capture import facts
 from trace_analyzer.capture.facts import FinishedProfile, export

@@ -1,6 +1,6 @@
 """The data of the program: devices, rules, fixes and the article's figures. This module reads it.
 
-The tables are TOML files of this folder, and files of the same names in plug-ins. A table's rows are dataclasses, whose
+The tables are TOML files of this folder, and files of the same names in plug-ins. A table's rows are structs, whose
 fields declare the keys and their types. Errors name the file and the row.
 """
 

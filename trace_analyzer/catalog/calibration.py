@@ -7,13 +7,16 @@ which they were measured.
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from trace_analyzer import errors, files
 from trace_analyzer.catalog.devices import PEAK_NAMES, Device, with_overrides
 from trace_analyzer.json_types import Amount, Limits, Positive, Quantity, read_as
+from trace_analyzer.results import plain
 
 FORMAT = 1
 
@@ -21,16 +24,14 @@ _LARGE = 4
 """Copies of at least this fraction (1 in 4) of the largest one measure the memory; smaller ones may fit in a cache."""
 
 
-@dataclass(frozen=True)
-class CopyRate:
+class CopyRate(Struct, frozen=True):
     """A copy within the device's memory: ``bytes`` are read and as many written, ``gbps`` is the total GB/s."""
 
     bytes: Annotated[int, Limits(minimum=1)]
     gbps: Positive
 
 
-@dataclass(frozen=True)
-class MatmulRate:
+class MatmulRate(Struct, frozen=True):
     """The rate of a matmul of two square matrices."""
 
     dtype: str
@@ -38,8 +39,7 @@ class MatmulRate:
     tflops: Positive
 
 
-@dataclass(frozen=True)
-class SweepPoint:
+class SweepPoint(Struct, frozen=True):
     """The rate of a compiled chain of ``repeats`` multiply-adds per FP32 element of a large tensor."""
 
     repeats: Annotated[int, Limits(minimum=1)]
@@ -47,8 +47,7 @@ class SweepPoint:
     tflops: Positive
 
 
-@dataclass(frozen=True, kw_only=True)
-class Calibration:
+class Calibration(Struct, frozen=True, kw_only=True):
     """The measurements of one device, identified as in a trace's header; null where unknown."""
 
     name: str
@@ -114,7 +113,7 @@ class Calibration:
 
     def to_json(self) -> str:
         """Return the content of a calibration file."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1, allow_nan=False) + "\n"
+        return json.dumps({"format": FORMAT, **plain(self)}, indent=1, allow_nan=False) + "\n"
 
 
 def read_calibration(path: Path) -> Calibration:

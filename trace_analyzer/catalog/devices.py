@@ -7,11 +7,12 @@ and host (``interconnects.toml``).
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from trace_analyzer import errors, json_types
 from trace_analyzer.catalog import NAME_LIMIT, matches, rows
@@ -31,8 +32,7 @@ figures; or ``likeness``, by properties although the header has another name or 
 _VENDOR_WORDS = {"nvidia", "amd", "intel", "r", "tesla", "geforce", "quadro", "instinct"}
 
 
-@dataclass(frozen=True)
-class Peaks:
+class Peaks(Struct, frozen=True):
     """Peak dense TFLOP/s (1e12 per second) by dtype; None where unsupported or unknown.
 
     ``fp64`` and ``fp32`` are rates of the vector units, all others of the tensor cores.
@@ -50,11 +50,10 @@ class Peaks:
     int8: float | None = None
 
 
-PEAK_NAMES = tuple(peak.name for peak in fields(Peaks))
+PEAK_NAMES = Peaks.__struct_fields__
 
 
-@dataclass(frozen=True, kw_only=True)
-class Device:
+class Device(Struct, frozen=True, kw_only=True):
     """One kind of device as PyTorch sees it: for example one die of an MI250X.
 
     Rows of the catalogue are complete; None occurs only in devices that a user defined by overrides.
@@ -82,12 +81,12 @@ class Device:
     """TFLOP/s of the best matmuls that the vendor measured, where it publishes them."""
     caveat: str = ""
     """Caveats on the figures."""
-    aliases: tuple[str, ...] = field(default=(), repr=False)
-    patterns: tuple[str, ...] = field(default=(), repr=False)
-    examples: tuple[str, ...] = field(default=(), repr=False)
+    aliases: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
+    examples: tuple[str, ...] = ()
     assumed: bool = False
     """Whether this row stands for an architecture inferred from kernel names (catalog/architectures.toml)."""
-    matched: Matched = field(default="name", compare=False, repr=False)
+    matched: Matched = "name"
     """Which part of a header's entry determined the row (`find_device`)."""
 
     def peak_flops(self, dtype: str, matrix: bool = True) -> float | None:
@@ -284,8 +283,7 @@ def _key(text: str) -> str:
     return "".join(_words(text))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Architecture:
+class Architecture(Struct, frozen=True, kw_only=True):
     """The name pattern of an architecture's kernels, and the device whose roofs represent it."""
 
     id: str
@@ -317,8 +315,7 @@ def assumed_devices(kernels: pl.DataFrame) -> dict[int, Device]:
 InterconnectKind = Literal["nvlink", "xgmi", "xelink", "c2c", "pcie"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Interconnect:
+class Interconnect(Struct, frozen=True, kw_only=True):
     """An interconnect of some devices; ``gbps`` is the peak per direction over all its links, GB/s (1e9)."""
 
     kind: InterconnectKind

@@ -6,11 +6,11 @@ of serving frameworks. ``code.toml``: phases, library frames, sources of blockin
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
 import polars as pl
+from msgspec import Struct
 
 from trace_analyzer import tuning, vocabulary
 from trace_analyzer.catalog import NAME_LIMIT, check_patterns, document, first, matches, rows
@@ -21,8 +21,7 @@ KINDS = ("annotation", "python", "operator", "other", "overhead", *CALLS)
 """Kinds of host events, outer ones first, for events with equal start and end."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rule:
+class Rule(Struct, frozen=True, kw_only=True):
     """A pattern of names and the kinds of host events for which it applies; examples are a plug-in's."""
 
     pattern: str
@@ -79,8 +78,7 @@ LOOKUP = "lookup"
 """Calls that only look up values in the runtime and return at once: their duration is the recording's overhead."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class HostWorkRule(Rule):
+class HostWorkRule(Rule, frozen=True, kw_only=True):
     """The work of host events with matching names."""
 
     work: str
@@ -125,8 +123,7 @@ PROFILER_STEP_NAME = r"^ProfilerStep#?\*?([0-9]{1,9})$"
 """Pattern of annotations from ``torch.profiler``'s ``step()``; the group is the step's number."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepMarkRule(Rule):
+class StepMarkRule(Rule, frozen=True, kw_only=True):
     """What host events with matching names mark, and their source."""
 
     marks: str
@@ -170,8 +167,7 @@ _MOST_TOKENS = 10**12
 """A larger size is no count of tokens; sums of sizes stay far below 2**63."""
 
 
-@dataclass(frozen=True)
-class ServingRule:
+class ServingRule(Struct, frozen=True):
     """A pattern of names, whose groups are sizes of a step, their framework, and more sizes as ``group=key``."""
 
     source: str
@@ -265,8 +261,7 @@ SCOPES_OF_TORCH = rf"^(ProfilerStep|enumerate\(DataLoader\))#|{OPTIMIZER_STEP}|{
 _ANNOTATIONS = rf"{SCOPES_OF_TORCH}|^ProfilerStep|^## |{NO_OPERATOR}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class CodeRule(Rule):
+class CodeRule(Rule, frozen=True, kw_only=True):
     """The name of what matching names are."""
 
     name: str = ""
@@ -357,8 +352,7 @@ FROM_HOST, TO_HOST = "host-to-device", "device-to-host"
 _COLLECTIVES = r"^(c10d::|record_param_comms$|nccl:|symm_mem::)"
 
 
-@dataclass(frozen=True)
-class DirectionRule:
+class DirectionRule(Struct, frozen=True):
     """A direction and the pattern of names that imply it."""
 
     name: str

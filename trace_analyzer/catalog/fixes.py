@@ -17,12 +17,12 @@ below a heading of its own that for a case which the rule names, or for a trace 
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from string import Template
 from typing import Any, Literal, get_args
 
 import polars as pl
+from msgspec import Struct
 
 from trace_analyzer.catalog import FOLDER, rows
 from trace_analyzer.vocabulary import REGIMES
@@ -76,8 +76,7 @@ def platform_of(vendor: str | None, calls: pl.Series) -> Platform:
     return known or (platforms[0] if platforms else "cuda")
 
 
-@dataclass(frozen=True)
-class Fix:
+class Fix(Struct, frozen=True):
     """A fix: the regimes for which it applies, the change, and its code; ``titles`` and ``codes`` are by platform.
 
     A ``last_resort`` comes after all others, as it does other work, or changes results. ``replayed`` names the change of
@@ -93,7 +92,7 @@ class Fix:
     replayed: Mapping[str, float | str] | None = None
     alone: bool = False
     page: str = ""
-    cases: Mapping[str, Mapping[Platform, str]] = field(default_factory=dict)
+    cases: Mapping[str, Mapping[Platform, str]] = {}
 
     @property
     def docs(self) -> str:
@@ -300,8 +299,7 @@ def _named_for(platform: Platform, code: str) -> str:
 COMPILE = "torch.compile(f)  # fuses the chain into one kernel"
 
 
-@dataclass(frozen=True)
-class Fusion:
+class Fusion(Struct, frozen=True):
     """A named chain: the pattern of its operators, its description, and replacement code."""
 
     id: str

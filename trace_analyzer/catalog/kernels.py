@@ -6,11 +6,12 @@ arithmetic: tensor cores, precision, and whether it only supports a matmul. ``ar
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from trace_analyzer import json_types, tuning
 from trace_analyzer.catalog import NAME_LIMIT, check_patterns, document, event_names, first, matches, rows
@@ -23,8 +24,7 @@ CONDITIONS = ("name", "words", "operator")
 """Conditions of a rule; all that it has must hold."""
 
 
-@dataclass(frozen=True)
-class Bucket:
+class Bucket(Struct, frozen=True):
     """A kind of work: its group in the article's table, and its bound when shapes are unknown.
 
     ``label`` is its name for people.
@@ -37,16 +37,14 @@ class Bucket:
     doc: str
 
 
-@dataclass(frozen=True)
-class Kernel:
+class Kernel(Struct, frozen=True):
     """The properties of a kernel that rules read."""
 
     name: str
     operator: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class KernelRule:
+class KernelRule(Struct, frozen=True, kw_only=True):
     """Conditions on kernel name and launching operator, and the bucket of kernels that meet them."""
 
     id: str
@@ -98,7 +96,7 @@ def _bucket(row: Mapping[str, Any]) -> Bucket:
 
 def buckets() -> pl.DataFrame:
     """Return all buckets, in the catalogue's order: (bucket, label, group, prior, doc), all strings."""
-    return pl.DataFrame(_buckets())
+    return pl.DataFrame([asdict(bucket) for bucket in _buckets()])
 
 
 def kernel_buckets(kernels: pl.DataFrame, *, using: Sequence[KernelRule] | None = None) -> pl.DataFrame:
@@ -209,8 +207,7 @@ ARITHMETIC = ("unit", "precision", "operand", "helper", "fast")
 """Tables of ``arithmetic.toml``."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ArithmeticRule:
+class ArithmeticRule(Struct, frozen=True, kw_only=True):
     """A pattern over kernel names and its implications; ``None`` for properties that its table does not define."""
 
     id: str
@@ -271,16 +268,14 @@ def _dtype(name: pl.Expr, table: str) -> pl.Expr:
     return first((matches(name, rule.name), pl.lit(rule.dtype)) for rule in arithmetic_rules(table))
 
 
-@dataclass(frozen=True)
-class Figures:
+class Figures(Struct, frozen=True):
     """The shares of one operator class in a training step of BERT."""
 
     flop_ratio: float
     time_ratio: float
 
 
-@dataclass(frozen=True)
-class Article:
+class Article(Struct, frozen=True):
     """Map groups to figures, and name the paper with the measurements."""
 
     groups: dict[str, Figures]

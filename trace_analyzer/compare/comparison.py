@@ -5,11 +5,11 @@ What text, page and plots show of it is computed here: counts and times per step
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from statistics import fmean, mean, median
 from typing import Annotated, Literal
 
 import polars as pl
+from msgspec import Struct
 
 from trace_analyzer.catalog.kernels import is_line, line_label
 from trace_analyzer.compare import judgement, profiles, statistics
@@ -19,8 +19,7 @@ SCHEMA_VERSION = 1
 Status = Literal["ok", "refused"]
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(Struct, frozen=True):
     """Describe one side: its steps (or units of work) on the compared device, and its verdict."""
 
     path: Annotated[str, "File or folder, as it was given."]
@@ -34,8 +33,7 @@ class Side:
     device: Annotated[str | None, "Name of the device that it ran on; null where it is not recorded."]
 
 
-@dataclass(frozen=True)
-class MatchedRatio:
+class MatchedRatio(Struct, frozen=True):
     """The share of kernel time that was matched, from 0 to 1: the lower of the two sides' shares."""
 
     call: Annotated[float, "Call by call: equal phase, module, operator and shapes."]
@@ -44,8 +42,7 @@ class MatchedRatio:
     bucket: Annotated[float, "By bucket, or finer: matched at all."]
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(Struct, frozen=True):
     """One line of the difference.
 
     Totals are over all steps of a side, and sum to its ``total_ns``. ``difference_ns`` and its parts are per step.
@@ -73,8 +70,7 @@ class Line:
     significant: Annotated[bool | None, "Whether it is more than chance; null where too few steps were recorded."]
 
 
-@dataclass(frozen=True)
-class Bar:
+class Bar(Struct, frozen=True):
     """One bar of a waterfall: the time per step of each side, and the difference with its parts."""
 
     name: Annotated[str, "What the bar is of: a cause, group, bucket, operator or module."]
@@ -98,8 +94,7 @@ def bar_label(bar: Bar) -> str:
     return line_label(bar.name) if bar.kind != "work" or is_line(bar.name) else bar.name
 
 
-@dataclass(frozen=True)
-class DeviceChange:
+class DeviceChange(Struct, frozen=True):
     """The time per step on one of several devices, and the idle time in it."""
 
     device: Annotated[str, "The device's id in the file."]
@@ -110,8 +105,7 @@ class DeviceChange:
     after_idle_ns: Annotated[float | None, "Idle time of a step of AFTER, ns; null where it lacks the device."]
 
 
-@dataclass(frozen=True)
-class RankChange:
+class RankChange(Struct, frozen=True):
     """The time per step of a rank that both jobs have; own work is neither idle nor communication."""
 
     rank: Annotated[int, "Number of the rank."]
@@ -123,12 +117,13 @@ class RankChange:
     idle_ns: Annotated[float, "Difference of idle time, ns per step."]
 
 
-@dataclass(frozen=True, repr=False)
-class Comparison(Result):
+class Comparison(Result, frozen=True):
     """The difference of two sides; ``lines`` sum to the difference of the steps without remainder.
 
     Both sides are in steps, or in units of work where steps do not correspond.
     """
+
+    PLOTTED = ("matches", "sides")
 
     schema_version: Annotated[int, "Version of this schema."]
     tool_version: Annotated[str, "Version of the program that wrote it."]
@@ -169,7 +164,7 @@ class Comparison(Result):
     ] = ()
     waterfall: Annotated[
         Mapping[str, tuple[Bar, ...]], "By cause, group, bucket, operator and module: bars that sum to the difference."
-    ] = field(default_factory=dict)
+    ] = {}
     lines: Annotated[tuple[Line, ...], "Lines of the difference."] = ()
     promises: Annotated[tuple[judgement.KeptPromise, ...], "Advice on BEFORE that AFTER shows."] = ()
     devices: Annotated[tuple[DeviceChange, ...], "Devices of both sides, where a side has several."] = ()
@@ -177,12 +172,8 @@ class Comparison(Result):
         tuple[RankChange, ...], "Ranks of both sides, where each is a job, largest change of own work first."
     ] = ()
     notes: Annotated[tuple[str, ...], "What to know before trusting it."] = ()
-    matches: Annotated[pl.DataFrame, "Frame behind the lines, for plots; no part of the JSON."] = field(
-        default_factory=pl.DataFrame, repr=False, compare=False
-    )
-    sides: Annotated[tuple[profiles.Profile, ...], "Profiles of both sides, for plots; no part of the JSON."] = field(
-        default=(), repr=False, compare=False
-    )
+    matches: Annotated[pl.DataFrame, "Frame behind the lines, for plots; no part of the JSON."] = pl.DataFrame()
+    sides: Annotated[tuple[profiles.Profile, ...], "Profiles of both sides, for plots; no part of the JSON."] = ()
 
     @property
     def of_ranks(self) -> tuple[float, RankChange, float]:
@@ -239,8 +230,7 @@ def times_a_step(line: Line, result: Comparison) -> tuple[float, float]:
     return line.before_total_ns / before.steps, line.after_total_ns / after.steps
 
 
-@dataclass(frozen=True)
-class WaterfallRow:
+class WaterfallRow(Struct, frozen=True):
     """A bar of a waterfall, from the end of the previous bar; ``difference_ns`` is None for the two whole steps.
 
     ``within_chance`` is true where the difference is not significant.
@@ -276,8 +266,7 @@ def category_times(result: Comparison) -> dict[tuple[str, str], int]:
     return dict(sums)
 
 
-@dataclass(frozen=True)
-class FlameRow:
+class FlameRow(Struct, frozen=True):
     """A drawn frame: its position, width and level, and the time per step of both sides, in ns."""
 
     name: str

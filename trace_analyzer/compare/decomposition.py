@@ -1,11 +1,11 @@
 """Compare two sides: match their work, and split the difference of their steps into lines without remainder."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import polars as pl
+from msgspec.structs import replace
 
 from trace_analyzer import forks, installation, pipeline
 from trace_analyzer.compare import comparison, judgement, matching, statistics

@@ -2,10 +2,10 @@
 intervals to draw."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import polars as pl
+from msgspec import Struct
 
 from trace_analyzer.frames.intervals import LENGTH_NS, coalesce
 from trace_analyzer.json_types import Amount, Limits, Quantity
@@ -13,8 +13,7 @@ from trace_analyzer.report import Lever
 from trace_analyzer.schema import typed
 
 
-@dataclass(frozen=True)
-class RecordedSteps:
+class RecordedSteps(Struct, frozen=True):
     """One trace: its path, and the lengths of its steady steps in ns; a trace without steps counts as one step.
 
     ``rank`` is that of its process in a job, ``role`` that of the ranks that make its calls; ``communication_ns`` and ``idle_ns`` are sums over its steps.
@@ -42,8 +41,7 @@ class RecordedSteps:
         return self.total_ns - self.communication_ns - self.idle_ns
 
 
-@dataclass(frozen=True)
-class Promise:
+class Promise(Struct, frozen=True):
     """An advice of a report and its bound on the saving, in ns per step.
 
     ``predicted_ratio`` is the replayed step with the change as a share of the recorded step, and ``predicted_interval``
@@ -68,8 +66,7 @@ def promise(advice: Mapping[str, Any], steps: int) -> Promise:
     return Promise(*item, step, (low, high))
 
 
-@dataclass(frozen=True)
-class DeviceTime:
+class DeviceTime(Struct, frozen=True):
     """The lengths of the steady steps of one of a trace's devices, and the idle time in them."""
 
     label: str
@@ -78,8 +75,7 @@ class DeviceTime:
     idle_ns: Amount
 
 
-@dataclass(frozen=True)
-class TimeShare:
+class TimeShare(Struct, frozen=True):
     """The share of kernel time that a name has."""
 
     name: str
@@ -92,8 +88,7 @@ MATMULS_IN = "matmul "
 """Beginning of names of shares of the time of matmuls, convolutions and attention."""
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """All other facts that a comparison needs about a side.
 
     ``device`` is the label of the compared device, ``devices`` those of all that worked, if several. ``launches``
@@ -118,7 +113,7 @@ class Facts:
     devices: tuple[DeviceTime, ...] = ()
     launches: Amount | None = None
     shares: tuple[TimeShare, ...] = ()
-    versions: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = {}
     levers: tuple[Lever, ...] = ()
 
     @property

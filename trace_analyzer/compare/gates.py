@@ -1,10 +1,10 @@
 """Gate a comparison in CI: limit the growth of the step, of idle time, or of a line."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 
 import polars as pl
+from msgspec import Struct
 
 from trace_analyzer.catalog.event_names import direction_rules
 from trace_analyzer.catalog.kernels import buckets as kernel_buckets, is_group_named, is_named, line_phrase
@@ -19,8 +19,7 @@ _NAMES = ("kind", "category", "operator", "outer_operator", "module", "group", "
 _NEAR = 4
 
 
-@dataclass(frozen=True)
-class Gate:
+class Gate(Struct, frozen=True):
     """Limit the growth of the step, of its idle time or of named lines, as a share of BEFORE's step."""
 
     option: str
@@ -29,8 +28,7 @@ class Gate:
     is_idle: bool = False
 
 
-@dataclass(frozen=True)
-class GateResult:
+class GateResult(Struct, frozen=True):
     """The result of a gate; ``why`` explains it in a sentence."""
 
     gate: Gate

@@ -4,13 +4,14 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from itertools import count, product
 from string import ascii_uppercase
 from typing import Annotated, Literal
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from trace_analyzer.compare.facts import STATES
 from trace_analyzer.compare.profiles import Profile
@@ -39,8 +40,7 @@ _UNIT_TOLERANCE = 0.02
 """Tolerance of this number, as calls cut off at the window's ends change the ratio."""
 
 
-@dataclass(frozen=True)
-class InputChange:
+class InputChange(Struct, frozen=True):
     """A size in the inputs of operators that differs between the sides."""
 
     before: Annotated[int, "Size in BEFORE, elements of a dimension."]
@@ -48,8 +48,7 @@ class InputChange:
     calls: Annotated[int, "Kinds of calls in which it changed so."]
 
 
-@dataclass(frozen=True)
-class Likeness:
+class Likeness(Struct, frozen=True):
     """Measure how similar two programs are."""
 
     calls: Annotated[
@@ -325,8 +324,7 @@ LEAST_PART = 0.1
 was applied."""
 
 
-@dataclass(frozen=True)
-class KeptPromise:
+class KeptPromise(Struct, frozen=True):
     """An advice of BEFORE's report that was applied in AFTER, whole or in part: its promise and the actual saving.
 
     The bound held if the saving, of these lines or of the step, does not exceed it by more than 0.5 % of the step,

@@ -3,9 +3,11 @@
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from trace_analyzer.compare import decomposition, statistics
 from trace_analyzer.compare.sides import recordings
@@ -22,8 +24,7 @@ STATE, HISTORY = "loop.json", "history.md"
 Pair = tuple[float, float]
 
 
-@dataclass(frozen=True)
-class Turn:
+class Turn(Struct, frozen=True):
     """One turn: a change with its prediction, and what came. Files are in the folder of the loop."""
 
     number: Annotated[int, "Number of the turn, from 1."]
@@ -50,8 +51,7 @@ class Turn:
         return self.decision == "open" and len(self.before) < statistics.LEAST_OBSERVATIONS
 
 
-@dataclass(frozen=True, repr=False)
-class Loop(Result):
+class Loop(Result, frozen=True):
     """The turns of a loop."""
 
     turns: Annotated[tuple[Turn, ...], "The turns, in order."] = ()

@@ -1,9 +1,9 @@
 """Match the work of two sides level by level, finest first; each level gets what the previous ones did not match."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import polars as pl
+from msgspec import Struct
 
 from trace_analyzer.compare.profiles import Profile
 from trace_analyzer.frames.lookups import factorize
@@ -26,8 +26,7 @@ _SCORES = ("matmul", "bmm", "softmax", "attention", "pointwise", "copy_cast")
 """Buckets of the kernels of unfused attention."""
 
 
-@dataclass(frozen=True)
-class _Level:
+class _Level(Struct, frozen=True):
     """A level: its name, the key of its matches, what it counts, and the rows to which it applies.
 
     ``shown`` has the columns that show a match instead of those of its rows. Without ``counts``, all time counts as
@@ -38,7 +37,7 @@ class _Level:
     key: list[str | pl.Expr]
     counts: str | None
     where: pl.Expr
-    shown: Mapping[str, pl.Expr] = field(default_factory=dict)
+    shown: Mapping[str, pl.Expr] = {}
     is_matched_alone: bool = False
 
     def taken(self, rows: pl.DataFrame) -> pl.DataFrame:

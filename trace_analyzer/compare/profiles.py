@@ -1,11 +1,12 @@
 """Aggregate the steady steps of one side: the input of every comparison, small enough to be stored in a file."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from trace_analyzer import schema, vocabulary
 from trace_analyzer.analyses import left_out, roofline
@@ -61,8 +62,7 @@ UNITS: Mapping[str, pl.DataType] = {"row": pl.UInt32(), "unit": pl.UInt32(), "to
 """Attributed time of each row in each unit of observation."""
 
 
-@dataclass(frozen=True)
-class Profile:
+class Profile(Struct, frozen=True, dict=True, eq=False):
     """The aggregated steady steps of one side.
 
     ``calls``, ``rows`` and ``units`` are frames with the schemas of this module; rows sum to ``total_ns`` exactly.
@@ -72,13 +72,13 @@ class Profile:
 
     path: str
     recordings: tuple[RecordedSteps, ...]
-    calls: pl.DataFrame = field(repr=False, compare=False)
-    rows: pl.DataFrame = field(repr=False, compare=False)
-    units: pl.DataFrame | None = field(repr=False, compare=False)
+    calls: pl.DataFrame
+    rows: pl.DataFrame
+    units: pl.DataFrame | None
     facts: Facts
     unit_of_work: int = 1
     detail: str = "calls"
-    timeline: Callable[[], pl.DataFrame] | None = field(default=None, repr=False, compare=False)
+    timeline: Callable[[], pl.DataFrame] | None = None
 
     @property
     def steps(self) -> int:
@@ -420,7 +420,7 @@ def _facts(report: Report, device: int | None, work: pl.DataFrame, steps: pl.Dat
         shares=_shares(kernels),
         versions=report.trace.versions,
         advice=tuple(
-            promise(vars(item) | {"predicted": item.predicted and vars(item.predicted)}, step_count)
+            promise(asdict(item) | {"predicted": item.predicted and asdict(item.predicted)}, step_count)
             for item in report.advice
         ),
         attention=tuple(sorted({name for text in fusions.get_column("operators") for name in text.split(">") if name})),

@@ -8,12 +8,12 @@ import json
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations, pairwise
 from typing import Annotated, Any, Literal
 
 import polars as pl
+from msgspec import Struct
 
 from trace_analyzer import forks
 from trace_analyzer.compare import judgement
@@ -40,8 +40,7 @@ _AT_FLOOR = 1.1
 """A step of up to this multiple of the host's lower bound is limited by the host."""
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(Struct, frozen=True):
     """One trace of a series, by its batch."""
 
     path: Annotated[str, "File, as it was given."]
@@ -62,8 +61,7 @@ class Point:
         return self.busy_ns / self.step_ns
 
 
-@dataclass(frozen=True)
-class Exponent:
+class Exponent(Struct, frozen=True):
     """How a time grows with the work between two batches: ln(t'/t) / ln(work'/work)."""
 
     name: Annotated[str, "What takes the time: `step`, `busy`, or an operator."]
@@ -77,17 +75,17 @@ class Exponent:
     growth: Annotated[Literal["flat", "proportional", "between"], "The exponent in a word."]
 
 
-@dataclass(frozen=True)
-class DeviceLine:
+class DeviceLine(Struct, frozen=True):
     """The device's time per step as a linear function of the batch."""
 
     fixed_ns: Annotated[float, "Time that does not depend on the batch, ns."]
     per_item_ns: Annotated[float, "Time of each further item, ns."]
 
 
-@dataclass(frozen=True, repr=False)
-class Scaling(Result):
+class Scaling(Result, frozen=True):
     """The result for a series of batches."""
+
+    PLOTTED = ("profiles",)
 
     schema_version: Annotated[int, "Version of this schema."]
     tool_version: Annotated[str, "Version of the program that wrote it."]
@@ -113,9 +111,7 @@ class Scaling(Result):
     ] = False
     contradictions: Annotated[tuple[str, ...], "Verdicts of single traces that the series contradicts."] = ()
     notes: Annotated[tuple[str, ...], "What to know before trusting it."] = ()
-    profiles: Annotated[tuple[Profile, ...], "Profiles of the traces, for plots; no part of the JSON."] = field(
-        default=(), repr=False, compare=False
-    )
+    profiles: Annotated[tuple[Profile, ...], "Profiles of the traces, for plots; no part of the JSON."] = ()
 
 
 @takes_options_of(analyze)

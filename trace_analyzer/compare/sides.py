@@ -1,17 +1,17 @@
 """Read one side of a comparison (a trace, a folder or pattern of recordings, a saved report, or a baseline); store it as a baseline."""
 
-import dataclasses
 import glob
 import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from trace_analyzer.analyses.roofline import known_sum
 from trace_analyzer.compare.facts import Facts, RecordedSteps, promise
@@ -40,8 +40,7 @@ _OPEN: Mapping[str, tuple[str, ...]] = {
 """Columns of the frames that may have nulls."""
 
 
-@dataclasses.dataclass(frozen=True)
-class _Head:
+class _Head(Struct, frozen=True):
     """The content of a baseline other than its frames."""
 
     path: str
@@ -62,8 +61,8 @@ def baseline_json(profile: Profile) -> str:
         "path": profile.path,
         "detail": profile.detail,
         "unit_of_work": profile.unit_of_work,
-        "recordings": [dataclasses.asdict(recording) for recording in profile.recordings],
-        "facts": dataclasses.asdict(profile.facts),
+        "recordings": plain(profile.recordings),
+        "facts": plain(profile.facts),
     }
     texts = {key: json.dumps(value, allow_nan=False) for key, value in document.items()}
     frames = {name: columns_of(getattr(profile, name)) for name in _FRAMES}
@@ -129,8 +128,8 @@ def _sums_up(profile: Profile) -> bool:
 def profile_from(document: Mapping[str, Any]) -> Profile:
     """Return the profile stored in a baseline's document."""
     frames = {name: _frame(name, document["frames"][name]) for name in _FRAMES}
-    head = read_as(_Head, {key: document[key] for key in _Head.__annotations__})
-    return Profile(**vars(head), **frames)
+    head = read_as(_Head, {key: document[key] for key in _Head.__struct_fields__})
+    return Profile(**asdict(head), **frames)
 
 
 def _frame(name: str, columns: Mapping[str, Any] | None) -> Any:

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import Annotated, Any
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from trace_analyzer.compare.profiles import Profile
 
@@ -34,8 +35,7 @@ _LEAST_FREEDOM = 0.6
 """Least degrees of freedom: below it, Student's t has no useful quantile."""
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """A difference of means with its confidence interval; the interval is None where there are too few observations.
 
     ``detectable`` is the difference that so many observations detect with probability `POWER`; ``needed`` is how many
@@ -232,8 +232,7 @@ LINE_LEVEL, REST_LEVEL = 0.99, 0.97
 three and three recordings raise a false alarm, at 0.97 4.65 %."""
 
 
-@dataclass(frozen=True)
-class Adjustment:
+class Adjustment(Struct, frozen=True):
     """The test of the step without one line, which varies equally on both sides."""
 
     left_out: Annotated[str, "The line: a cause of idle time or a bucket."]

@@ -5,7 +5,8 @@ flame graphs, rows that unfold) is a function, called when a page is made: text 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from trace_analyzer.report import Lever
 from trace_analyzer.sections import Chart, Flame
@@ -25,8 +26,7 @@ def savings_of(levers: Iterable[Lever]) -> str:
     return ", ".join(f"{percent(lever.saves_ratio)} without {RESOURCES[lever.resource]}" for lever in worth)
 
 
-@dataclass(frozen=True)
-class Figure:
+class Figure(Struct, frozen=True):
     """A chart with its title and caption; a page leaves it out where ``chart`` returns None.
 
     ``key`` names it on the page, by default by its place.
@@ -39,8 +39,7 @@ class Figure:
     is_wide: bool = True
 
 
-@dataclass(frozen=True)
-class FlameFigure:
+class FlameFigure(Struct, frozen=True):
     """Flame graphs to choose from, with a caption and a legend of names and colours (CSS variables without dashes)."""
 
     title: str
@@ -49,8 +48,7 @@ class FlameFigure:
     legend: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True)
-class PlainTable:
+class PlainTable(Struct, frozen=True):
     """A table of texts; ``sides`` has ``l`` or ``r`` (figures) per column.
 
     ``under`` returns rows that unfold below the first cell of a row, by its place. Text and Markdown have the first
@@ -66,23 +64,20 @@ class PlainTable:
     picks: str = ""
 
 
-@dataclass(frozen=True)
-class Notes:
+class Notes(Struct, frozen=True):
     """Sentences in a list; those with severity ``warning`` or ``error`` stand out on the page."""
 
     notes: Sequence[str]
     severity: str = "info"
 
 
-@dataclass(frozen=True)
-class Code:
+class Code(Struct, frozen=True):
     """Python code to copy."""
 
     code: str
 
 
-@dataclass(frozen=True)
-class Chapter:
+class Chapter(Struct, frozen=True):
     """Pieces below a title, after a lead. Without pieces it is left out; ``folded`` where the format can fold.
 
     A piece of another type is content that a page makes for itself. ``short`` is the title in the page's navigation.
@@ -96,8 +91,7 @@ class Chapter:
     short: str = ""
 
 
-@dataclass(frozen=True)
-class Document:
+class Document(Struct, frozen=True):
     """A result: what it is of, its headline, and its chapters. ``chips`` are short remarks on the page's headline."""
 
     title: str

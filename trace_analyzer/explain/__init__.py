@@ -2,7 +2,6 @@
 
 import html
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from trace_analyzer import report, results, schema, units
@@ -10,8 +9,7 @@ from trace_analyzer.catalog.kernels import line_label
 from trace_analyzer.documents import Chapter, Code, Document, Notes, PlainTable
 
 
-@dataclass(frozen=True, repr=False)
-class Explanation(results.Result):
+class Explanation(results.Result, frozen=True):
     """One item of a report in full: description, figures, table rows, and the next commands.
 
     The names of figures carry their unit: ``duration_ns``, ``time_ratio``. ``print`` shows it as text.

@@ -3,6 +3,8 @@
 import shlex
 from collections.abc import Iterator, Mapping
 
+from msgspec.structs import asdict
+
 from trace_analyzer import allocator, units
 from trace_analyzer.documents import memory as memory_document
 from trace_analyzer.explain import items
@@ -178,7 +180,7 @@ def _steps(report: Report) -> Iterator[str]:
     steady = [step for step in report.steps if step.steady and step.device == report.verdict.device]
     if steady:
         longest = max(steady, key=lambda step: (step.duration_ns, -step.index))
-        yield f"{items.step_id(report, longest)}  {units.duration(longest.duration_ns)}, {phrasing.step_limit(vars(longest))}"
+        yield f"{items.step_id(report, longest)}  {units.duration(longest.duration_ns)}, {phrasing.step_limit(asdict(longest))}"
 
 
 def _operators(report: Report) -> Iterator[str]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import polars as pl
+from msgspec.structs import asdict
 
 from trace_analyzer import allocator, catalog, errors, units
 from trace_analyzer.allocator.attribution import MEANINGS
@@ -291,7 +292,7 @@ def _step(report: Report, asked: str) -> Explanation | None:
     )  # fmt: skip
     return Explanation(
         id=asked,
-        title=f"{step.name}: {phrasing.step_limit(vars(step))}",
+        title=f"{step.name}: {phrasing.step_limit(asdict(step))}",
         text=(step.headline,) if step.headline else (),
         facts={("mfu_ratio" if name == "mfu" else name): getattr(step, name) for name in kept},
         rows_title="What the device did, by time",

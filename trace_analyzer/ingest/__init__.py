@@ -1,9 +1,10 @@
 """Read bytes into events, and events into tables; missing and unusual data become notes."""
 
 from contextlib import closing
-from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from trace_analyzer import forks
 from trace_analyzer.ingest.build import trace_tables

@@ -7,9 +7,9 @@ mark ("[TP00] 0") or a number of their own; or nothing.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import polars as pl
+from msgspec.structs import replace
 
 from trace_analyzer import tuning, units
 from trace_analyzer.catalog.event_names import CALLS

@@ -5,12 +5,13 @@ Every event is in a frame, or counted by the reason why it was left out.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
 from functools import cache, lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from trace_analyzer.catalog.event_names import KINDS
 from trace_analyzer.errors import Note
@@ -129,8 +130,7 @@ _LIST = re.compile(r"[0-9]+|\[[0-9, ]*[0-9][0-9, ]*\]")
 _EVENT = ("row", "kind", "name", "pid", "tid", "start_ns", "duration_ns")
 
 
-@dataclass(frozen=True)
-class Classified:
+class Classified(Struct, frozen=True):
     """Events by class; times are absolute, and names of processes and threads as in the file.
 
     ``python`` holds Python frames, the majority of a trace, with their own columns only; ``host`` holds all other CPU
@@ -164,7 +164,7 @@ class TraceDocument(NamedTuple):
     profiler: str | None = None
 
 
-_FRAMES = tuple(field.name for field in fields(Classified) if field.name != "durationless")
+_FRAMES = tuple(name for name in Classified.__struct_fields__ if name != "durationless")
 
 
 def joined(parts: list[Classified]) -> Classified:

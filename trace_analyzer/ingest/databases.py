@@ -2,9 +2,9 @@
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import polars as pl
+from msgspec.structs import replace
 
 from trace_analyzer.ingest.classify import (
     KIND,
@@ -137,7 +137,7 @@ class Events:
             )
             for name, frame in frames.items()
         }
-        self._parts.append(replace(nothing, **typed))  # type: ignore[arg-type]
+        self._parts.append(replace(nothing, **typed))
 
     def _spans(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return the events that have a start and an end not before it, with rows; count the others by reason."""

@@ -10,12 +10,12 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import chain
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
+from msgspec import Struct
 
 from trace_analyzer.ingest import classify
 from trace_analyzer.ingest.raw import ARGUMENTS, FIELDS, SURROGATE, nanoseconds, raw_frame, strict_decoder, text_of
@@ -108,8 +108,7 @@ class Scanned(NamedTuple):
     faults: tuple[Fault, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(Struct, frozen=True):
     """Events of a text up to ``end``, some of them not classified yet, and the state at the end of its scan."""
 
     events: list[classify.Classified]

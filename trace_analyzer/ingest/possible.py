@@ -4,10 +4,10 @@ Kineto writes 0 for a time before its base (`ChromeTraceLogger::transToRelativeT
 single records. Such a time must not decide how long the recording was.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import polars as pl
+from msgspec.structs import replace
 
 from trace_analyzer.catalog.event_names import CALLS
 from trace_analyzer.ingest.classify import Classified

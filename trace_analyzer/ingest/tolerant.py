@@ -7,8 +7,9 @@ mended. An invalid place costs only its event; reading resumes at the next compl
 import json
 import re
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from trace_analyzer.errors import NotATrace
 from trace_analyzer.ingest.raw import strict_decoder
@@ -205,19 +206,18 @@ class Fault(NamedTuple):
         return Fault(self.at + by, self.start + by, self.end + by)
 
 
-@dataclass
-class Walk:
+class Walk(Struct):
     """The content read from a text; places are counted in characters.
 
     ``broken_at`` is the start of the last value if the text ends within it. Valid events that nest deeper than Python
     can read are `TOO_DEEP`; ``deep_members`` counts such members of the header.
     """
 
-    header: dict[str, Any] = field(default_factory=dict)
-    events: list[Any] = field(default_factory=list)
+    header: dict[str, Any] = {}
+    events: list[Any] = []
     has_events: bool = False
     deep_members: int = 0
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[Fault] = []
     broken_at: int | None = None
     trailing: bool = False
 

@@ -4,11 +4,12 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from trace_analyzer.errors import InputError, Note
 from trace_analyzer.ingest.raw import SURROGATE
@@ -16,8 +17,7 @@ from trace_analyzer.ingest.source import Source, content_of
 from trace_analyzer.run_metadata import HEADER_KEY, RunMetadata, settings_of
 
 
-@dataclass(frozen=True)
-class DeviceProperties:
+class DeviceProperties(Struct, frozen=True):
     """A device from the file's header; what a multiprocessor (SM) holds is what its resident blocks share."""
 
     index: str
@@ -31,8 +31,7 @@ class DeviceProperties:
     shared_bytes_per_sm: int | None
 
 
-@dataclass(frozen=True)
-class ProcessGroup:
+class ProcessGroup(Struct, frozen=True):
     """A process group from the file's header: its global ranks in order; empty where they are not listed."""
 
     name: str
@@ -42,8 +41,7 @@ class ProcessGroup:
     ranks: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(Struct, frozen=True):
     """Facts from the file's header; ``profiler`` is the program that wrote it, None for PyTorch Profiler.
 
     ``versions`` are by name of the software (`versions_of`).
@@ -57,15 +55,14 @@ class Header:
     host_name: str | None = None
     process_groups: tuple[ProcessGroup, ...] = ()
     profiler: str | None = None
-    versions: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = {}
 
     def memory_bytes(self, name: str | None) -> int | None:
         """Return the memory of devices of this name: profilers of ROCm number devices otherwise than the header does."""
         return {each.name: each.memory_bytes for each in self.devices if each.memory_bytes}.get(name)
 
 
-@dataclass(frozen=True)
-class Trace:
+class Trace(Struct, frozen=True):
     """One trace file.
 
     `trace_analyzer.ingest.tables` describes the tables; texts of events and of operators' inputs are categorical.
@@ -232,15 +229,13 @@ _MOST = 1 << 63
 """Limit on ids: they have 64 bits, and no profiler writes one with the highest bit set."""
 
 
-@dataclass(frozen=True)
-class GraphAnnotations:
+class GraphAnnotations(Struct, frozen=True):
     """Names of graphs' kernels: ``names`` has columns graph_node_id and name, with distinct ids."""
 
     names: pl.DataFrame
 
 
-@dataclass(frozen=True)
-class CaptureFiles:
+class CaptureFiles(Struct, frozen=True):
     """The traces of a folder that are of the rank of the trace at hand, and why files were left out.
 
     ``other_rank`` is their rank where the folder names one rank alone, and the trace is of another.

@@ -2,12 +2,12 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from trace_analyzer.frames.intervals import END_NS
 from trace_analyzer.ranks.matching import WAYS, matched_by_ends, matched_by_key, most_frequent_difference
@@ -31,8 +31,7 @@ _MAD = 1.4826
 """Ratio of a normal distribution's standard deviation to its median absolute deviation."""
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(Struct, frozen=True):
     """Offsets and drifts of clocks relative to the first clock of their component, at its time ``origin_ns``.
 
     ``component`` numbers sets of clocks that share collectives; -1 for clocks that share none.
@@ -155,8 +154,7 @@ _MOST_GROUPS = 8
 two."""
 
 
-@dataclass(frozen=True)
-class Clock:
+class Clock(Struct, frozen=True):
     """The clock of a host relative to the first host's."""
 
     host: Annotated[str, "The host."]
@@ -168,8 +166,7 @@ class Clock:
     ]
 
 
-@dataclass(frozen=True)
-class RankClock:
+class RankClock(Struct, frozen=True):
     """The clock of a rank: what it shows, ns, as the common clock shows 0, its drift, and its trace's first event."""
 
     zero_ns: int
@@ -182,8 +179,7 @@ class RankClock:
         return since - round(since * self.drift / (1 + self.drift))
 
 
-@dataclass(frozen=True)
-class Alignment:
+class Alignment(Struct, frozen=True):
     """The common clock of a job: ``fit`` of the clocks, and the clock of each rank (``clock_of``, by rank).
 
     ``residual_ns`` is the resolution of statements on single collectives, None without a match. ``allowed_ns`` is the

@@ -4,11 +4,12 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Annotated, TypeVar
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from trace_analyzer import results, units
 from trace_analyzer.compare import judgement, statistics
@@ -36,8 +37,7 @@ SCHEMA_VERSION = 1
 _MOST_UNEVEN = 20
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(Struct, frozen=True):
     """The verdict on the job. Times are means over ranks and steady steps."""
 
     sentence: Annotated[str, "The verdict in a sentence."]
@@ -63,8 +63,7 @@ class Job:
         return {part: ns / self.step_ns for part, ns in self.parts_ns.items()} if self.step_ns else {}
 
 
-@dataclass(frozen=True)
-class OfStep:
+class OfStep(Struct, frozen=True):
     """What collectives take of a rank's step: means of its steady steps, or its window where none repeats."""
 
     wait_ns: Annotated[float, "Waiting in collectives that could be split, ns."]
@@ -73,8 +72,7 @@ class OfStep:
     late_ns: Annotated[float, "Lateness that the rank itself caused, ns."]
 
 
-@dataclass(frozen=True)
-class Rank:
+class Rank(Struct, frozen=True):
     """One rank and the figures of its trace, as far as it could be read.
 
     All times except ``step_ns`` and ``of_step`` are sums over its trace. Exposed time is time that no other work hides.
@@ -102,8 +100,7 @@ class Rank:
     ] = None
 
 
-@dataclass(frozen=True)
-class Unsplit:
+class Unsplit(Struct, frozen=True):
     """Communication kernels that could not be split into waiting and transfer."""
 
     reason: Annotated[str, "Why they could not."]
@@ -111,8 +108,7 @@ class Unsplit:
     total_ns: Annotated[int, "Their time on all ranks, ns."]
 
 
-@dataclass(frozen=True)
-class Matches:
+class Matches(Struct, frozen=True):
     """How many communication kernels are matched with those of other ranks, and by which method."""
 
     matched: Annotated[int, "Kernels with peers."]
@@ -130,8 +126,7 @@ class Matches:
         return sum(item.total_ns for item in self.unsplit)
 
 
-@dataclass(frozen=True)
-class Uneven:
+class Uneven(Struct, frozen=True):
     """An operator whose time differs between the ranks of a role."""
 
     role: Annotated[str, "Role of the ranks."]
@@ -144,8 +139,7 @@ class Uneven:
     ratio: Annotated[float, "(max - mean) / max."]
 
 
-@dataclass(frozen=True)
-class GroupInfo:
+class GroupInfo(Struct, frozen=True):
     """A process group."""
 
     name: Annotated[str, "Name that PyTorch gave it."]
@@ -156,9 +150,10 @@ class GroupInfo:
     time_ns: Annotated[int, "Time of these on all ranks, ns."]
 
 
-@dataclass(frozen=True, repr=False)
-class JobReport(results.Result):
+class JobReport(results.Result, frozen=True):
     """The analysis of a job from the traces of its ranks."""
+
+    PLOTTED = ("by_step", "rows", "steps", "rank_clocks")
 
     schema_version: Annotated[int, "Version of this schema."]
     tool_version: Annotated[str, "Version of the program that wrote it."]
@@ -175,18 +170,10 @@ class JobReport(results.Result):
     pipeline: Annotated[Pipeline | None, "The pipeline; null without pipeline parallelism."]
     imbalance: Annotated[tuple[Uneven, ...], "Operators whose time differs between ranks."]
     notes: Annotated[tuple[str, ...], "What to know before trusting it."]
-    by_step: Annotated[pl.DataFrame, "Frame of ranks by steps, for plots; no part of the JSON."] = field(
-        default_factory=pl.DataFrame, repr=False, compare=False
-    )
-    rows: Annotated[pl.DataFrame, "Frame of collectives, for plots; no part of the JSON."] = field(
-        default_factory=pl.DataFrame, repr=False, compare=False
-    )
-    steps: Annotated[pl.DataFrame, "Frame of steps, for plots; no part of the JSON."] = field(
-        default_factory=pl.DataFrame, repr=False, compare=False
-    )
-    rank_clocks: Annotated[Mapping[int, RankClock], "Clock of each rank, for timelines; no part of the JSON."] = field(
-        default_factory=dict, repr=False, compare=False
-    )
+    by_step: Annotated[pl.DataFrame, "Frame of ranks by steps, for plots; no part of the JSON."] = pl.DataFrame()
+    rows: Annotated[pl.DataFrame, "Frame of collectives, for plots; no part of the JSON."] = pl.DataFrame()
+    steps: Annotated[pl.DataFrame, "Frame of steps, for plots; no part of the JSON."] = pl.DataFrame()
+    rank_clocks: Annotated[Mapping[int, RankClock], "Clock of each rank, for timelines; no part of the JSON."] = {}
 
     @property
     def unit(self) -> str:

@@ -5,13 +5,13 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from trace_analyzer.ingest.trace import rank_in_name
 from trace_analyzer.ranks.files import recording_of
@@ -172,8 +172,7 @@ _APART_NS = 3600 * 10**9
 comes later."""
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """A rank that is missing, or whose trace is not used."""
 
     rank: Annotated[int | None, "Number of the rank; null where it is not known."]
@@ -182,8 +181,7 @@ class Problem:
     message: Annotated[str, "The same in a sentence, with what to do."]
 
 
-@dataclass(frozen=True)
-class Joined:
+class Joined(Struct, frozen=True):
     """All usable ranks of a job, in order of rank.
 
     ``ranks`` have no frames; ``places`` are the positions of their summaries in the store. Frames have ``rank`` and the

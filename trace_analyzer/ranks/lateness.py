@@ -1,10 +1,10 @@
 """Tell late ranks from the jitter of their job, and make the tables of its map of ranks by steps."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 
 from trace_analyzer.compare.statistics import t_quantile
 from trace_analyzer.ranks.waits import gains, most_late
@@ -23,8 +23,7 @@ FEW_RANKS, FEW_LATE = 3, 16
 simulated jobs of 3 ranks and 3 steps 38 % raise a false alarm by them, and at most 4.5 % by `_few_late`."""
 
 
-@dataclass(frozen=True)
-class Jitter:
+class Jitter(Struct, frozen=True):
     """By how much ranks of a job are late in a step by chance: ``usual_ns``, and ``scale_ns`` of what exceeds it."""
 
     usual_ns: float

@@ -5,11 +5,11 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+from msgspec.structs import replace
 
 from trace_analyzer import errors, files, options, pipeline
 from trace_analyzer.analyses.communication import collective_inputs, hiding_work, with_exposed

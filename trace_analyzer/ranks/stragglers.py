@@ -5,10 +5,10 @@ The stages of a pipeline, and the bubble of each, are found by the sends between
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import polars as pl
+from msgspec import Struct
 
 from trace_analyzer.compare import comparison, decomposition, profiles, sides
 from trace_analyzer.ranks.joining import Problem
@@ -51,8 +51,7 @@ NETWORK = 0.2
 """Least share of exposed transfer in the step at which the network slows an even job."""
 
 
-@dataclass(frozen=True)
-class Slowdown:
+class Slowdown(Struct, frozen=True):
     """What keeps the steps longer than even ranks would take, from steps without their communication.
 
     Coefficients are null where there are too few steps or ranks.
@@ -126,8 +125,7 @@ _PEERS = 8
 _MOST_LISTED = 32
 
 
-@dataclass(frozen=True)
-class Straggler:
+class Straggler(Struct, frozen=True):
     """A rank that others wait for."""
 
     rank: Annotated[int, "The rank; of kind `host` the latest one of the host."]
@@ -308,8 +306,7 @@ def with_problems(verdict: str, problems: Sequence[Problem], seen: int) -> str:
     return " ".join([*few, verdict, *([f"{', '.join(texts)}."] if texts else [])])
 
 
-@dataclass(frozen=True)
-class Stage:
+class Stage(Struct, frozen=True):
     """A stage of the pipeline: means over its ranks and steady steps."""
 
     stage: Annotated[int, "Number of the stage, from 0."]
@@ -321,8 +318,7 @@ class Stage:
     bubble_ratio: Annotated[float, "(idle_ns + sends_ns) / step_ns."]
 
 
-@dataclass(frozen=True)
-class Pipeline:
+class Pipeline(Struct, frozen=True):
     """The pipeline of a job.
 
     ``ideal_ratio`` is (p - 1) / (m + p - 1) with p stages and m microbatches (Narayanan et al. 2021, "Efficient large-scale language model

@@ -4,11 +4,12 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import Any, cast
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from trace_analyzer import errors, report
 from trace_analyzer.compare import profiles, sides
@@ -113,8 +114,7 @@ _EMPTY = {name: pl.DataFrame(schema=schema) for name, schema in _FRAMES.items()}
 _APART = (*_FRAMES, "profile")
 
 
-@dataclass(frozen=True)
-class RankGroup:
+class RankGroup(Struct, frozen=True):
     """A process group: ``key`` is equal on all of its ranks; ``ranks`` is empty where unknown."""
 
     key: str
@@ -124,8 +124,7 @@ class RankGroup:
     ranks: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class RankSummary:
+class RankSummary(Struct, frozen=True, eq=False):
     """The data of one rank for judging a job, or the ``error`` that prevented reading it.
 
     ``base_ns`` is the absolute time at which its times are 0. ``damage`` describes losses in its file;
@@ -151,12 +150,12 @@ class RankSummary:
     levers: tuple[report.Lever, ...] = ()
     steps_from: str | None = None
     groups: tuple[RankGroup, ...] = ()
-    steps: pl.DataFrame = field(default_factory=lambda: _EMPTY["steps"], repr=False, compare=False)
-    parts: pl.DataFrame = field(default_factory=lambda: _EMPTY["parts"], repr=False, compare=False)
-    collectives: pl.DataFrame = field(default_factory=lambda: _EMPTY["collectives"], repr=False, compare=False)
-    exposed: pl.DataFrame = field(default_factory=lambda: _EMPTY["exposed"], repr=False, compare=False)
-    work: pl.DataFrame = field(default_factory=lambda: _EMPTY["work"], repr=False, compare=False)
-    profile: profiles.Profile | None = field(default=None, repr=False, compare=False)
+    steps: pl.DataFrame = _EMPTY["steps"]
+    parts: pl.DataFrame = _EMPTY["parts"]
+    collectives: pl.DataFrame = _EMPTY["collectives"]
+    exposed: pl.DataFrame = _EMPTY["exposed"]
+    work: pl.DataFrame = _EMPTY["work"]
+    profile: profiles.Profile | None = None
 
 
 def mean_levers(ranks: Sequence[RankSummary]) -> tuple[report.Lever, ...]:
@@ -185,7 +184,7 @@ def to_bytes(summary: RankSummary) -> bytes:
     The first is its head, a line of JSON. The second has its profile and each of its frames as a line of JSON; a frame
     is an object of lists.
     """
-    head = {name: getattr(summary, name) for name in RankSummary.__dataclass_fields__ if name not in _APART}
+    head = {name: getattr(summary, name) for name in RankSummary.__struct_fields__ if name not in _APART}
     head["levers"] = [asdict(lever) for lever in summary.levers]
     head["groups"] = [asdict(group) | {"ranks": runs_of(group.ranks)} for group in summary.groups]
     profile = sides.baseline_json(summary.profile).replace("\n", " ") if summary.profile else "null"

@@ -1,12 +1,12 @@
 """Split collectives into waiting for the last rank and transfer, and attribute lateness to ranks."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from itertools import starmap
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from trace_analyzer.frames.intervals import LENGTH_NS
 from trace_analyzer.ranks.clocks import Alignment, matched
@@ -285,8 +285,7 @@ KEPT_ROWS = 300_000
 """Most collectives that are kept individually: whole steps, those with most lateness."""
 
 
-@dataclass(frozen=True)
-class Reduced:
+class Reduced(Struct, frozen=True):
     """A job's collectives by rank and step (`waits.by_rank_and_step`), and some of them individually.
 
     ``by`` is the number of matches by way of matching. ``unsplit`` has reason, collectives and total_ns of those that

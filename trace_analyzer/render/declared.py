@@ -4,10 +4,11 @@ A column's unit determines how its values are written; the terminal, Markdown an
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from trace_analyzer import forks, units, windows
 from trace_analyzer.catalog.kernels import line_label
@@ -18,7 +19,7 @@ from trace_analyzer.sections import DEVICE_LABEL, TEXTS, Form, Section, Shown
 from trace_analyzer.vocabulary import label
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+    pass
 
 _WRITTEN: Mapping[str, Callable[[Any], str]] = {"times": units.factor, "fine": units.fine_percent}
 """Forms that no unit implies -> how their values are written."""
@@ -33,8 +34,7 @@ _UNIT_ENDINGS = {
 _PLACE = ("start_ns", "end_ns")
 
 
-@dataclass(frozen=True)
-class LaidColumn:
+class LaidColumn(Struct, frozen=True):
     """A column of a section with the properties from its table."""
 
     shown: Shown
@@ -74,8 +74,7 @@ class LaidColumn:
         return _WRITTEN[self.shown.form](value) if self.shown.form in _WRITTEN else units.written(value, self.unit)
 
 
-@dataclass(frozen=True)
-class DeclaredSection:
+class DeclaredSection(Struct, frozen=True):
     """A section with its rows in the order of display; ``total`` includes rows that are left out."""
 
     key: str
@@ -148,8 +147,8 @@ def row_section(section: Section, rows: Sequence[Mapping[str, Any]]) -> Declared
     return _with_rows(section, {}, tuple(rows), len(rows)) if rows else None
 
 
-def dataclass_rows(rows: Sequence["DataclassInstance"]) -> pl.DataFrame:
-    """Return dataclasses as a table; a column without any value has type Null."""
+def record_rows(rows: Sequence[Struct]) -> pl.DataFrame:
+    """Return records as a table; a column without any value has type Null."""
     return pl.DataFrame([asdict(row) for row in rows], infer_schema_length=None)
 
 

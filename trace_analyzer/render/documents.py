@@ -5,12 +5,13 @@ Names from a trace never become markup.
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
 from html import escape
 from importlib import import_module
 from pathlib import Path, PurePath
 from pkgutil import resolve_name
 from typing import Any
+
+from msgspec.structs import asdict
 
 from trace_analyzer import files, forks, registry, units, vocabulary
 from trace_analyzer.analyses.operators import launch_counts
@@ -20,8 +21,8 @@ from trace_analyzer.render import phrasing, row_phrases
 from trace_analyzer.render.declared import (
     DeclaredSection,
     LaidColumn,
-    dataclass_rows,
     declared_sections,
+    record_rows,
     row_section,
     table_section,
 )
@@ -193,7 +194,7 @@ _REFERENCE = re.compile(r"@|(?<!\w)#(?=\d)")  # GitHub links @names and #numbers
 def to_markdown(report: Report) -> str:
     """Return the report in GitHub's Markdown, in the order of the page, without the timeline."""
     verdict, device = report.verdict, phrasing.judged_device(report)
-    fusions = dataclass_rows(summaries.fusions(device, _TOP_ROWS)) if device else None
+    fusions = record_rows(summaries.fusions(device, _TOP_ROWS)) if device else None
     sections = (
         _trust(report),
         _verdict(report),
@@ -203,7 +204,7 @@ def to_markdown(report: Report) -> str:
         _section(
             row_section(BLAME_SECTION, [asdict(row) for row in summaries.blamed(report.blame, verdict)[:_TOP_BLAME]])
         ),
-        _section(table_section(registry.SECTIONS["host"], dataclass_rows(report.host_costs), _TOP_ROWS)),
+        _section(table_section(registry.SECTIONS["host"], record_rows(report.host_costs), _TOP_ROWS)),
         _section(table_section(registry.SECTIONS["drains"], report.tables.get("drains"), _TOP_ROWS)),
         _costs_of_operators(report),
         _section(table_section(registry.SECTIONS["kernels"], report.tables.get("kernels"), _TOP_ROWS)),
@@ -315,7 +316,7 @@ def _work(report: Report) -> str:
         return ""
     source, (device, texts) = article(), known
     return _paragraphs(
-        _section(table_section(devices.GROUPS_SECTION, dataclass_rows(device.groups), len(device.groups))),
+        _section(table_section(devices.GROUPS_SECTION, record_rows(device.groups), len(device.groups))),
         f"{escaped(phrasing.known_work(device))}. BERT: [{escaped(source.source)}]({source.url}).",
         *(escaped(f"{text}.") for text in texts),
     )

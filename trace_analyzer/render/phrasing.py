@@ -1,8 +1,9 @@
 """Write the phrases shared by text renderers: what a status requires, and how facts, parts and windows are written."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from trace_analyzer import analysis, errors, thresholds, units, vocabulary
 from trace_analyzer.catalog.kernels import line_phrase
@@ -462,7 +463,9 @@ def window_length(report: Report) -> str:
 def window_kind(report: Report) -> str:
     """Write the kind of the verdict's window: ``3 steady steps``; "" for the whole trace."""
     window = report.verdict.window
-    if window is None or (window.kind == "whole" and _is_all(window.length_ns, report.trace.duration_ns)):
+    if window is None or (
+        window.kind == "whole" and units.duration(window.length_ns) == units.duration(report.trace.duration_ns)
+    ):
         return ""
     if window.kind == "step":
         return f"step {', '.join(map(str, window.steps))}"
@@ -480,14 +483,10 @@ def short_window_phrase(report: Report) -> str:
 def length_of_trace(length_ns: int, trace_ns: int) -> str:
     """Write the lengths of a window and its trace: ``12.9 of 43.5 s traced``, with a shared unit written once."""
     length, whole = units.duration(length_ns), units.duration(trace_ns)
-    if _is_all(length_ns, trace_ns):
+    if length == whole:
         return f"{length}, the whole trace"
     share_unit = length.split()[1:] == whole.split()[1:]
     return f"{length.split()[0] if share_unit else length} of {whole} traced"
-
-
-def _is_all(length_ns: int, trace_ns: int) -> bool:
-    return units.duration(length_ns) == units.duration(trace_ns)
 
 
 def _device_named(report: Report) -> str:

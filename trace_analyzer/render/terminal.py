@@ -1,16 +1,17 @@
 """Write the one-screen summary for terminals and logs: the verdict first, then its basis."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
 from typing import Any
+
+from msgspec.structs import asdict, replace
 
 from trace_analyzer import registry, units
 from trace_analyzer.render import first_screen, names, phrasing
 from trace_analyzer.render.declared import (
     DeclaredSection,
     LaidColumn,
-    dataclass_rows,
     declared_sections,
+    record_rows,
     row_section,
     table_section,
 )
@@ -101,7 +102,7 @@ def _work(report: Report, width: int) -> list[Line]:
         return []
     device, texts = known
     table = replace(GROUPS_SECTION, scope=f"{GROUPS_SECTION.scope}; {phrasing.known_work(device)}")
-    lines = _section(table_section(table, dataclass_rows(device.groups), len(device.groups)), width)
+    lines = _section(table_section(table, record_rows(device.groups), len(device.groups)), width)
     return lines + [line for text in texts for line in hanging([("  ", "")], text, width, MOST_LINES, "dim")]
 
 
@@ -262,7 +263,7 @@ def _marked(steps_from: str | None) -> str:
 def _set_aside(aside: Sequence[summaries.SetAside]) -> str:
     """Write the number of steps set aside, by state, with their limit if it differs from the verdict's."""
     states = [
-        f"{steps.count} {steps.state}" + (f" ({phrasing.step_limit(vars(steps.limited))})" if steps.limited else "")
+        f"{steps.count} {steps.state}" + (f" ({phrasing.step_limit(asdict(steps.limited))})" if steps.limited else "")
         for steps in aside
     ]
     return "; set aside: " + ", ".join(states) if states else ""

@@ -4,12 +4,13 @@ A change raises `NotApplicable` where the trace does not determine its effect, o
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Annotated, Any
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 
 from trace_analyzer import thresholds as t
 from trace_analyzer.frames.arrays import column
@@ -96,14 +97,11 @@ AUTO = "auto"
 """A number of data-loading workers: the fewest that suffice."""
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(Struct, frozen=True):
     """One change by name, with its options."""
 
     name: Annotated[str, "Name of the change."]
-    options: Annotated[Mapping[str, float | str], "Its options: a factor, a kernel, an operator or a module."] = field(
-        default_factory=dict
-    )
+    options: Annotated[Mapping[str, float | str], "Its options: a factor, a kernel, an operator or a module."] = {}
 
     def with_workers(self, least: Callable[[], int | None]) -> "Change":
         """Return the change with ``least()`` as its number of workers where that is `AUTO`, and known."""
@@ -135,8 +133,7 @@ class Change:
 Effect = Callable[[Weights, Scene, Mapping[str, float | str]], None]
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """Describe a kind of change: its label for people, and its effect on weights.
 
     ``host`` is true where it needs links from calls to activities.

@@ -1,11 +1,12 @@
 """Estimate the effect of each change of the catalogue on the judged device, by its replay."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import NamedTuple
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.fixes import Fix
@@ -53,8 +54,7 @@ class DeviceReplay(NamedTuple):
             return_freed_memory()
 
 
-@dataclass(frozen=True)
-class ReplaySources:
+class ReplaySources(Struct, frozen=True):
     """The values for a replay, named like their tables; ``device_steps`` are the steps without verdicts."""
 
     judged: Judged | None
@@ -79,7 +79,7 @@ class ReplaySources:
     @property
     def tables(self) -> Mapping[str, pl.DataFrame]:
         """Return the tables by name."""
-        by_name = {field.name: getattr(self, field.name) for field in fields(self)}
+        by_name = asdict(self)
         tables = {name: value for name, value in by_name.items() if isinstance(value, pl.DataFrame)}
         return {**tables, "steps": self.device_steps, "devices": self.reported_devices}
 
@@ -167,8 +167,7 @@ WHAT_WOULD_HELP_SECTION = Section(
 )
 
 
-@dataclass(frozen=True)
-class Estimates:
+class Estimates(Struct, frozen=True):
     """The results of the replay of one device; ``reason`` is why it, or its predictions on CPU work, are missing.
 
     ``now_ns`` is the replayed step, null where refused. ``outside_ns`` is time of the window outside all steps.
@@ -179,7 +178,7 @@ class Estimates:
     reason: str | None = None
     now_ns: float | None = None
     floors: tuple[float, float] | None = None
-    predictions: Mapping[str, tuple[Change, Prediction]] = field(default_factory=dict)
+    predictions: Mapping[str, tuple[Change, Prediction]] = {}
     has_steps: bool = True
     window: tuple[int, int] = (0, 0)
     skipped: tuple[whatif.Skipped, ...] = ()

@@ -4,11 +4,12 @@ A point is the start or end of an activity, of a runtime call, or of a thread's 
 that every edge leads forward and one pass over the points replays the recording.
 """
 
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from trace_analyzer.frames import _path_loops
 from trace_analyzer.replay.device_edges import device_links, launch_orders, trimmed
@@ -53,8 +54,7 @@ _ACTIVITY_END, _CALL_END, _RELEASE, _RESUME, _CALL_START, _ACTIVITY_START, _EMPT
 """Order of points at one instant: ends come before points that may have waited for them."""
 
 
-@dataclass(frozen=True)
-class Graph:
+class Graph(Struct, frozen=True, dict=True):
     """A recording's graph. Edges to the same point are contiguous; `offsets` has their ranges.
 
     ``weight`` is in ns, ``host`` its CPU part, and ``rest`` its unexplained part. ``ref`` is an activity for `LATENCY`,

@@ -1,9 +1,11 @@
 """The results of passes over a replay's graph, with the constants and the neighbouring changes of their intervals."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Annotated, Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from trace_analyzer.replay.changes import Change, side_of
 from trace_analyzer.replay.recording import Ints
@@ -67,8 +69,7 @@ def kept(method: Callable[[Any, tuple[Change, ...]], T]) -> Callable[[Any, tuple
     return result
 
 
-@dataclass(frozen=True)
-class Prediction:
+class Prediction(Struct, frozen=True):
     """A predicted step time with its interval."""
 
     step_ns: Annotated[float, "The step, ns."]
@@ -76,8 +77,7 @@ class Prediction:
     high_ns: Annotated[float, "Upper end of the interval, ns."]
 
 
-@dataclass(frozen=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """The results of the replay without changes."""
 
     step_ns: Annotated[float, "Its step, ns."]
@@ -86,8 +86,7 @@ class Identity:
     inferred_ratio: Annotated[float, "Share of the critical path that is inferred, not recorded."]
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """One pass: weights of edges, times of points, binding edges, and the step's length."""
 
     weight: Ints

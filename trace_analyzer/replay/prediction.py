@@ -1,12 +1,12 @@
 """Predict step times under changes, with intervals; refuse traces that cannot be replayed; find the critical path."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from functools import cached_property
 from math import hypot
 from typing import Any
 
 import numpy as np
+from msgspec.structs import asdict, replace
 
 from trace_analyzer.replay import changes as ch
 from trace_analyzer.replay.changes import Change
@@ -227,7 +227,7 @@ class Replay:
         ends = [low, step, high, *([now, self._if_shared(path, weights)] if is_open else [])]
         others_alone = tuple(change for change in changes if not ch.of_links(change, self.scene))
         if others_alone != changes:
-            ends += vars(self.predict(others_alone)).values()
+            ends += asdict(self.predict(others_alone)).values()
         return Prediction(step, max(min(ends), floor), max(ends))
 
     def _is_open(self, changes: tuple[Change, ...], then: float) -> bool:
@@ -245,7 +245,7 @@ class Replay:
 
     def _differs(self, weights: Weights) -> bool:
         """Return whether weights differ from those without changes: what is the same is certain."""
-        columns = zip(vars(weights).values(), vars(self._measured).values(), strict=True)
+        columns = zip(asdict(weights).values(), asdict(self._measured).values(), strict=True)
         return not all(np.array_equal(changed, unchanged) for changed, unchanged in columns)
 
     def _lawful(self, changes: tuple[Change, ...], step: float) -> float:
@@ -390,7 +390,7 @@ class Replay:
             return step
         if (without_ns := self.step(others)) - step < WORTH_RATIO * without_ns:
             return max(without_ns, step)
-        halved, without = Weights(**vars(weights)), self.weights(others) if others else self._measured
+        halved, without = Weights(**asdict(weights)), self.weights(others) if others else self._measured
         halved.device, halved.host = (weights.device + without.device) / 2, (weights.host + without.host) / 2
         halved.parts = (weights.parts + without.parts) / 2
         worst = self.run(halved).step_ns

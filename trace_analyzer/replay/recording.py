@@ -1,12 +1,12 @@
 """Read a replay's input from a trace into NumPy columns: activities, runtime calls, host threads and steps."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from trace_analyzer.catalog.event_names import BLOCKING, CALLS, host_work, is_annotation
 from trace_analyzer.frames.arrays import column
@@ -163,8 +163,7 @@ class Segments(NamedTuple):
         return np.repeat(np.arange(self.firsts.size - 1), np.diff(self.firsts))
 
 
-@dataclass(frozen=True)
-class Steps:
+class Steps(Struct, frozen=True):
     """The steps of one device.
 
     ``first`` is the time from which the first step is measured, ``steady`` marks steady steps.

@@ -3,12 +3,12 @@ trace, and the reasons why one does not apply.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache, cached_property
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
 
 from trace_analyzer import thresholds as t
 from trace_analyzer.catalog.devices import Device, find_device, interconnects_of
@@ -55,8 +55,7 @@ _OF_KIND = {
 }  # fmt: skip
 
 
-@dataclass
-class Weights:
+class Weights(Struct):
     """The time of each edge in three parts that changes scale: device, host, and the parts of threads.
 
     ``rest`` is the unexplained part of ``device``; ``removed`` edges are ignored.
@@ -106,8 +105,7 @@ def measured(graph: Graph) -> Weights:
     )
 
 
-@dataclass(frozen=True)
-class Attributes:
+class Attributes(Struct, frozen=True, dict=True):
     """The codes of each activity's group, bucket and operator; device work has labels from `FIRST_DEVICE` on.
 
     ``label`` of edges is a row of ``labels``; -1 for `THREAD`, whose parts are the first labels.
@@ -254,8 +252,7 @@ class UnknownTarget(NotApplicable):
     """Signal that the trace has no part with the name given for a speed-up."""
 
 
-@dataclass(frozen=True)
-class Scene:
+class Scene(Struct, frozen=True, dict=True):
     """The inputs of changes: graph, labels of edges, the analysed trace, steady steps, recorded step and memory."""
 
     graph: Graph

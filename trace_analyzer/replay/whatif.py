@@ -6,13 +6,14 @@
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from math import ceil, inf
 from typing import Annotated, Any, Literal
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from trace_analyzer.allocator import Memory
 from trace_analyzer.allocator.savings import BatchMemory, batch_memory, growing
@@ -50,8 +51,7 @@ _COLD = "one-time work takes most of the time, and no graph is captured of a col
 _NO_DEVICE = "no device of the trace did any work"
 
 
-@dataclass(frozen=True)
-class Scenario:
+class Scenario(Struct, frozen=True):
     """One change and the estimated step."""
 
     name: Annotated[str, "Name of the change."]
@@ -69,8 +69,7 @@ class Scenario:
     ] = True
 
 
-@dataclass(frozen=True)
-class PathPart:
+class PathPart(Struct, frozen=True):
     """A part of the critical path.
 
     Without changes, ``operator``, ``module`` and ``python_function`` are the code that takes most of it, where known.
@@ -88,8 +87,7 @@ class PathPart:
     end_ns: Annotated[int | None, "End of that stretch, ns; null under changes."] = None
 
 
-@dataclass(frozen=True)
-class Skipped:
+class Skipped(Struct, frozen=True):
     """A change that has no effect here, or that cannot be predicted."""
 
     name: Annotated[str, "Name of the change."]
@@ -99,8 +97,7 @@ class Skipped:
     is_refused: Annotated[bool, "Whether it cannot be predicted."] = False
 
 
-@dataclass(frozen=True, repr=False)
-class WhatIf(Result):
+class WhatIf(Result, frozen=True):
     """The answer to `whatif`. Where it is refused, fields that need the replay are None or empty."""
 
     status: Annotated[Literal["ok", "refused"], "Whether the trace allows estimates."]
@@ -137,12 +134,12 @@ class WhatIf(Result):
             "device": self.device,
             "steps": self.steps,
             "step_ns": self.step_ns,
-            "replay": self.replay and vars(self.replay),
+            "replay": self.replay and asdict(self.replay),
             "floors": None if self.cpu_floor_ns is None else {"cpu_ns": self.cpu_floor_ns, "device_ns": self.device_floor_ns},
             "changes": [{"name": c.name, "options": _plain(c.options)} for c in self.changes],
-            "predicted": self.predicted and vars(self.predicted),
+            "predicted": self.predicted and asdict(self.predicted),
             "scenarios": [
-                {**vars(s), "options": _plain(s.options), "refused": None} for s in self.scenarios
+                {**asdict(s), "options": _plain(s.options), "refused": None} for s in self.scenarios
             ] + [
                 {
                     "name": s.name, "options": _plain(s.options), "label": Change(s.name, s.options).label, "what": what_of(s.name),
@@ -151,11 +148,11 @@ class WhatIf(Result):
                 for s in self.skipped if s.is_refused
             ],
             "critical_path": [
-                {**vars(p), "speedups": dict(p.speedups)}
+                {**asdict(p), "speedups": dict(p.speedups)}
                 for p in self.critical_path
             ],
-            "levers": [vars(lever) for lever in self.levers],
-            "memory": self.memory and vars(self.memory),
+            "levers": [asdict(lever) for lever in self.levers],
+            "memory": self.memory and asdict(self.memory),
             "skipped": [{"name": s.name, "options": _plain(s.options), "reason": s.reason} for s in self.skipped],
         }  # fmt: skip
 

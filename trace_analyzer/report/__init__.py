@@ -1,14 +1,14 @@
-"""Define `Report`, the only input of renderers: scalars in frozen dataclasses, rows in ``tables``.
+"""Define `Report`, the only input of renderers: scalars in immutable records, rows in ``tables``.
 
 The sentence of each field is its description in the JSON Schema and in docs/json.md.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import polars as pl
+from msgspec import Struct
 
 from trace_analyzer.errors import Note
 from trace_analyzer.json_types import (
@@ -65,8 +65,7 @@ SCHEMA_VERSION = 2
 added."""
 
 
-@dataclass(frozen=True)
-class DeclaredTable:
+class DeclaredTable(Struct, frozen=True):
     """A table of the report with its place in the JSON report, and its section.
 
     ``json`` is the name of a field of the report, such as ``copies``, or ``devices[].copies`` for the rows of each device.
@@ -77,8 +76,7 @@ class DeclaredTable:
     section: Section | None
 
 
-@dataclass(frozen=True, repr=False)
-class Report(Result):
+class Report(Result, frozen=True):
     """The result of an analysis: immutable, saveable, and the only input of renderers.
 
     ``tables`` maps names of `trace_analyzer.registry.TABLES` to frames with those columns, each made on first access.
@@ -86,6 +84,8 @@ class Report(Result):
     ``data loader``, or None. ``declared`` holds the tables that declare their place instead of having a field here: outputs
     that show them make them.
     """
+
+    PLOTTED = ("tables",)
 
     schema_version: Annotated[Annotated[int, Limits(const=SCHEMA_VERSION)], "Version of this schema."]
     tool_version: Annotated[str, "Version of the program that wrote it."]
@@ -105,7 +105,7 @@ class Report(Result):
         " costliest first: the first 20.",
     ]
     advice: Annotated[tuple[Advice, ...], "What to change, the greatest saving first."]
-    tables: Mapping[str, pl.DataFrame] = field(repr=False, compare=False)
+    tables: Mapping[str, pl.DataFrame]
     steps_from: Annotated[
         str | None,
         "What marks the steps: `ProfilerStep`, an annotation's pattern, a framework, `optimizer`, `data loader`;"

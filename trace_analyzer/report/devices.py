@@ -1,8 +1,10 @@
 """Describe one device over the whole trace, and show devices next to each other."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from trace_analyzer.json_types import (
     Amount,
@@ -24,8 +26,7 @@ from trace_analyzer.sections import WHOLE_TRACE, Longest, Section, Shown
 from trace_analyzer.vocabulary import RunAheadKey
 
 
-@dataclass(frozen=True)
-class Gaps:
+class Gaps(Struct, frozen=True):
     """Idle time of a device by cause; the causes sum to the device's idle time."""
 
     count: Annotated[Amount, "How many."]
@@ -36,8 +37,7 @@ class Gaps:
     ]
 
 
-@dataclass(frozen=True)
-class LaunchLead:
+class LaunchLead(Struct, frozen=True):
     """Quantiles of the launch lead, ns."""
 
     p10: Annotated[int | None, "10th percentile."]
@@ -45,8 +45,7 @@ class LaunchLead:
     p90: Annotated[int | None, "90th percentile."]
 
 
-@dataclass(frozen=True)
-class TimeWeighted:
+class TimeWeighted(Struct, frozen=True):
     """A mean and quantiles weighted by time: a number of activities, or their device time, ns."""
 
     mean: Annotated[float | None, "Mean."]
@@ -54,8 +53,7 @@ class TimeWeighted:
     max: Annotated[int | None, "Maximum."]
 
 
-@dataclass(frozen=True)
-class RunAhead:
+class RunAhead(Struct, frozen=True):
     """Whether the CPU runs ahead of the device; all fields are null where a check of the trace withholds them."""
 
     state: Annotated[
@@ -83,8 +81,7 @@ AchievedFlop = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class BucketTime:
+class BucketTime(Struct, frozen=True):
     """Kernel time of one bucket, and its work where known."""
 
     bucket: Annotated[str, "What the kernels do (catalog/kernels.toml)."]
@@ -124,8 +121,7 @@ BUCKETS_SECTION = Section(
 )
 
 
-@dataclass(frozen=True)
-class GroupTime:
+class GroupTime(Struct, frozen=True):
     """One row of the article's table: the shares of FLOP and of kernel time of a group of buckets."""
 
     group: Annotated[KernelGroup, "Group of buckets."]
@@ -162,8 +158,7 @@ GROUPS_SECTION = Section(
 )
 
 
-@dataclass(frozen=True)
-class BoundShare:
+class BoundShare(Struct, frozen=True):
     """The kernels of one bound, and how closely they approach their roof."""
 
     bound: Annotated[Literal["compute", "memory", "latency", "communication", "other"], "What bounds them."]
@@ -185,8 +180,7 @@ class BoundShare:
     few_tiles_ns: Annotated[Amount, "Durations of those with too few tiles to fill the device."] = 0
 
 
-@dataclass(frozen=True)
-class Communication:
+class Communication(Struct, frozen=True):
     """Communication kernels of one device, as unions over its streams."""
 
     kernel_count: Annotated[Amount, "Communication kernels."]
@@ -204,8 +198,7 @@ class Communication:
     ] = None
 
 
-@dataclass(frozen=True)
-class Copies:
+class Copies(Struct, frozen=True):
     """Copies of one device in one direction, to or from one kind of host memory (null where unknown)."""
 
     direction: Annotated[CopyDirection, "Direction."]
@@ -226,8 +219,7 @@ class Copies:
     ] = None
 
 
-@dataclass(frozen=True)
-class FusionOpportunity:
+class FusionOpportunity(Struct, frozen=True):
     """Kernels that one kernel could replace: a row of table `fusions`."""
 
     kind: Annotated[Literal["chain", "attention", "optimizer"], "What kind of opportunity."]
@@ -252,8 +244,7 @@ class FusionOpportunity:
     end_ns: Annotated[int, "Its end."]
 
 
-@dataclass(frozen=True)
-class WorkCoverage:
+class WorkCoverage(Struct, frozen=True):
     """The shares of kernel time with known FLOP, with known bytes, and with at least one of them.
 
     One share is of all kernels, another of those linked to an operator; null where these took no time. FLOP of 0 alone
@@ -268,8 +259,7 @@ class WorkCoverage:
     linked_either_ratio: Annotated[Ratio | None, "The same for either."]
 
 
-@dataclass(frozen=True)
-class TensorCores:
+class TensorCores(Struct, frozen=True):
     """Matmuls and convolutions that could use tensor cores better, for one reason (sum over table `tensor_cores`)."""
 
     reason: Annotated[
@@ -283,8 +273,7 @@ class TensorCores:
     code: Annotated[str, "What to do."]
 
 
-@dataclass(frozen=True)
-class MeasuredRoof:
+class MeasuredRoof(Struct, frozen=True):
     """One measured roof next to that of the datasheet: byte/s of the memory, else FLOP/s of a dtype."""
 
     dtype: Annotated[str | None, "Type of the arithmetic; null for the memory."]
@@ -302,8 +291,7 @@ class MeasuredRoof:
         return None if self.datasheet_per_s is None else self.measured_per_s / self.datasheet_per_s
 
 
-@dataclass(frozen=True)
-class Attained:
+class Attained(Struct, frozen=True):
     """The measured limits of the device (``analyze calibrate``), and how closely its kernels approached them."""
 
     memory_gbps: Annotated[Quantity | None, "Memory bandwidth of large copies, GB/s."]
@@ -321,8 +309,7 @@ class Attained:
     ] = ()
 
 
-@dataclass(frozen=True)
-class DeviceReport:
+class DeviceReport(Struct, frozen=True):
     """The metrics of one device over the whole trace, with times exact to the nanosecond."""
 
     index: Annotated[DeviceIndex, "The device's id in the file; a string where it is no number."]
@@ -431,12 +418,12 @@ def overview(device: DeviceReport) -> dict[str, Any]:
     return {
         "label": f"GPU {device.index}",
         "model": device.name,
-        **{name: value for name, value in vars(device).items() if name in _OF_DEVICE},
+        **{name: value for name, value in asdict(device).items() if name in _OF_DEVICE},
         "state": ahead.state,
         "empty_queue_ratio": ahead.empty_queue_ratio,
         "mean_queue_depth": depth.mean,
         "max_queue_depth": depth.max,
         "mean_queued_work_ns": work.mean,
         "max_queued_work_ns": work.max,
-        **{f"{name}_launch_lead_ns": ns for name, ns in vars(ahead.launch_lead_ns).items()},
+        **{f"{name}_launch_lead_ns": ns for name, ns in asdict(ahead.launch_lead_ns).items()},
     }

@@ -2,9 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from trace_analyzer import json_types, thresholds
 from trace_analyzer.json_types import DeviceIndex
@@ -15,8 +17,7 @@ from trace_analyzer.sections import WHOLE_TRACE, Section, Shown
 from trace_analyzer.vocabulary import PARTS, UNSEEN, WORK
 
 
-@dataclass(frozen=True)
-class PartTotals:
+class PartTotals(Struct, frozen=True):
     """The parts of a window with any time, longest first: work of the device, recorded or not; idle time by cause; in ns."""
 
     work: Mapping[str, int]
@@ -44,8 +45,7 @@ def broken_checks(report: Report) -> list[Check]:
     return [check for check in report.trust if check.status != "ok"]
 
 
-@dataclass(frozen=True)
-class PartShare:
+class PartShare(Struct, frozen=True):
     """A part of a window with its share; ``unrecorded_ratio`` is its share without profiler overhead, if known."""
 
     part: str
@@ -66,8 +66,7 @@ PARTITION_SECTION = Section(
 )
 
 
-@dataclass(frozen=True)
-class SetAside:
+class SetAside(Struct, frozen=True):
     """The steps of one state that are not steady.
 
     ``limited`` is the first of them with a limit other than the verdict's; None without such a step.
@@ -78,8 +77,7 @@ class SetAside:
     limited: StepReport | None
 
 
-@dataclass(frozen=True)
-class StepTotals:
+class StepTotals(Struct, frozen=True):
     """Totals of one device's steps; lengths and busy ratio are those of the ``steady_count`` steady steps."""
 
     count: int

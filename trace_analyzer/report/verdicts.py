@@ -1,8 +1,9 @@
 """Describe the file, what limits the workload, the code that keeps devices waiting, and what to change."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Literal
+
+from msgspec import Struct
 
 from trace_analyzer import results, thresholds
 from trace_analyzer.catalog.fixes import Accelerator
@@ -26,8 +27,7 @@ from trace_analyzer.run_metadata import RunMetadata
 from trace_analyzer.sections import Section, Shown
 
 
-@dataclass(frozen=True)
-class DeviceInfo:
+class DeviceInfo(Struct, frozen=True):
     """A device that did work: its id (an int if the file's id is one) and its names."""
 
     index: Annotated[DeviceIndex, "The device's id in the file; a string where it is no number."]
@@ -38,8 +38,7 @@ class DeviceInfo:
     memory_bytes: Annotated[int | None, "Its memory, by the file's header; null where that has none."] = None
 
 
-@dataclass(frozen=True)
-class Recorded:
+class Recorded(Struct, frozen=True):
     """Which data the profiler was configured to record."""
 
     shapes: Annotated[bool, "Shapes of the operators' inputs."]
@@ -48,8 +47,7 @@ class Recorded:
     modules: Annotated[bool, "nn.Module calls."]
 
 
-@dataclass(frozen=True)
-class TraceInfo:
+class TraceInfo(Struct, frozen=True):
     """Facts on the file: its origin and its content."""
 
     path: Annotated[str, "Path as it was given; `stdin` for standard input."]
@@ -76,13 +74,10 @@ class TraceInfo:
         str | None, "Program that wrote the file (`Nsight Systems 2025.3.2`, `rocprofv3`); null for PyTorch Profiler."
     ] = None
     settings: Annotated[RunMetadata | None, "Settings of a recording by this program; null for other traces."] = None
-    versions: Annotated[Mapping[str, str], "Software -> its version in the file's header."] = field(
-        default_factory=dict
-    )
+    versions: Annotated[Mapping[str, str], "Software -> its version in the file's header."] = {}
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(Struct, frozen=True):
     """Whether the trace supports its metrics in one respect; ``device`` is null for a check of the whole file.
 
     A failed check withholds metrics of its device: they are null in the report, and lists are empty.
@@ -105,8 +100,7 @@ class Check:
     ]
 
 
-@dataclass(frozen=True)
-class Withheld:
+class Withheld(Struct, frozen=True):
     """A withheld metric, the check that failed, and its message."""
 
     metric: Annotated[str, "Its name, as `trust[].withholds` has it."]
@@ -114,8 +108,7 @@ class Withheld:
     reason: Annotated[str, "The check with its value and what it means, for people."]
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(Struct, frozen=True):
     """One measured fact behind the verdict: ``value`` in ``unit``, and why it matters."""
 
     metric: Annotated[str, "What was measured."]
@@ -136,8 +129,7 @@ EVIDENCE_SECTION = Section(
 )
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(Struct, frozen=True):
     """The interval (or intervals) that the verdict covers."""
 
     kind: Annotated[
@@ -166,8 +158,7 @@ class Window:
         return f"{self.step_kind or 'steady'} step{'' if len(self.steps) == 1 else 's'}"
 
 
-@dataclass(frozen=True)
-class Shares:
+class Shares(Struct, frozen=True):
     """How the device spent the verdict's window, as ratios that sum to 1."""
 
     compute: Annotated[Ratio, "Share of kernels that arithmetic limits."]
@@ -183,8 +174,7 @@ class Shares:
     ] = 0.0
 
 
-@dataclass(frozen=True)
-class Debiased:
+class Debiased(Struct, frozen=True):
     """The verdict's window without the profiler's overhead on the CPU."""
 
     method: Annotated[
@@ -223,8 +213,7 @@ Resource = Literal[
 ]  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Lever:
+class Lever(Struct, frozen=True):
     """What a resource is worth: its share of the window, of the critical path, and what can be won at most."""
 
     resource: Annotated[
@@ -237,8 +226,7 @@ class Lever:
     saves_ratio: Annotated[Ratio, "That, as a share of the replayed step."]
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """What limits the workload, or why this is unknown."""
 
     status: Annotated[Status, "Whether the trace could be judged. Only `ok` has a regime."]
@@ -274,8 +262,7 @@ class Verdict:
     ] = None
 
 
-@dataclass(frozen=True)
-class StepReport:
+class StepReport(Struct, frozen=True):
     """One step on one device; regime, cause, runner-up, confidence and headline refer to the step's own partition."""
 
     index: Annotated[int, "Number of the step."]
@@ -342,8 +329,7 @@ PythonFunction = Annotated[
 CallLine = Annotated[int | None, "Line of the call, where the source is at hand and leaves no doubt."]
 
 
-@dataclass(frozen=True)
-class Blame:
+class Blame(Struct, frozen=True):
     """Idle time of the verdict's window by cause and by the code that was running; unknown values are null."""
 
     cause: Annotated[IdleCause, "Why the device idled."]
@@ -376,8 +362,7 @@ BLAME_SECTION = Section(
 )
 
 
-@dataclass(frozen=True)
-class HostCost:
+class HostCost(Struct, frozen=True):
     """Host work in the whole trace that can leave a device idle, with the code that requested it."""
 
     kind: Annotated[
@@ -418,8 +403,7 @@ def middle_ratio(now_ns: float, low_ns: float, high_ns: float) -> float:
     return sum(max(0.0, 1 - ns / now_ns) for ns in (low_ns, high_ns)) / 2 if now_ns else 0.0
 
 
-@dataclass(frozen=True)
-class Predicted:
+class Predicted(Struct, frozen=True):
     """The step's predicted time after a change: the estimate of a replay, with its interval."""
 
     step_ns: Annotated[Quantity, "The step with the change, or the window of a trace without steps."]
@@ -436,8 +420,7 @@ class Predicted:
     ] = 1.0
 
 
-@dataclass(frozen=True)
-class Saving:
+class Saving(Struct, frozen=True):
     """What a change saves of a step, or of the window without steps, with its bound."""
 
     ns: Annotated[Quantity, "What it saves of a step: the replay's estimate, else the bound."]
@@ -447,8 +430,7 @@ class Saving:
     has_steps: Annotated[bool, "Whether it is a step, not the window."]
 
 
-@dataclass(frozen=True, repr=False)
-class Advice:
+class Advice(Struct, frozen=True):
     """One recommended change: what, why, where, and an upper bound of its saving."""
 
     title: Annotated[str, "What to change."]

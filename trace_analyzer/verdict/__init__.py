@@ -1,9 +1,10 @@
 """Judge the findings: name what limits the window and each step, or why that is unknown and what to record instead."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from trace_analyzer import thresholds as t
 from trace_analyzer.analyses import partition
@@ -211,8 +212,7 @@ def without_regime(status: Status, headline: str, evidence: tuple[Evidence, ...]
     return Verdict(status, None, None, None, "low", (), None, None, None, {}, headline, evidence)
 
 
-@dataclass(frozen=True)
-class StepVerdict:
+class StepVerdict(Struct, frozen=True):
     """The verdict on one step; null where no part of it counts towards a regime."""
 
     regime: Regime | None
@@ -273,12 +273,12 @@ def step_verdicts(
 ) -> pl.DataFrame:
     """Return device, index and the fields of `StepVerdict` for the steps of each device."""
     rows = [
-        {"device": step.device, "index": step.index, **vars(step_verdict(step, own))}
+        {"device": step.device, "index": step.index, **asdict(step_verdict(step, own))}
         for step in step_findings
         for own in [_levers_of(step.findings, window_findings, levers)]
         if step.findings.parts_ns or step.findings.device.parts_withheld
     ]
-    names = ("device", "index", *(field.name for field in fields(StepVerdict)))
+    names = ("device", "index", *StepVerdict.__struct_fields__)
     return pl.DataFrame(rows, schema={name: STEPS.schema[name] for name in names})
 
 

@@ -10,9 +10,10 @@ Argument orders are those of ATen (`native_functions.yaml`), flash-attn (`flash_
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from math import prod
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from trace_analyzer.analyses.work.calls import (
     FLOAT32,

@@ -7,11 +7,12 @@ A formula reads a `Call` and returns a `Work`, or raises: `Unrecorded` when the 
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from operator import attrgetter
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 Shape = tuple[int, ...]
 
@@ -78,8 +79,7 @@ _SCALAR_TYPES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Tensor:
+class Tensor(Struct, frozen=True, dict=True):
     """A tensor argument; strides are null in traces from before PyTorch 2."""
 
     shape: Shape
@@ -116,8 +116,7 @@ class Tensor:
         return self.dtype.bytes
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(Struct, frozen=True):
     """FLOP and bytes of one call, and its compute dtype (as the catalogue names it); unknown is None.
 
     ``least`` is true where sizes of written or gathered data are not recorded: FLOP and bytes then cover the recorded
@@ -129,10 +128,10 @@ class Work:
     flop: float | None
     moved_bytes: float | None
     dtype: str | None
-    doubtful_bytes: float = field(default=0.0, compare=False)
-    least: bool = field(default=False, compare=False)
-    key_bytes: float | None = field(default=None, compare=False)
-    queries: int | None = field(default=None, compare=False)
+    doubtful_bytes: float = 0.0
+    least: bool = False
+    key_bytes: float | None = None
+    queries: int | None = None
 
 
 class Call(NamedTuple):

@@ -8,8 +8,9 @@ Argument orders are those of ATen (`native_functions.yaml`) and of the libraries
 `fp8_kernel.py`), FBGEMM and MSLK (`gemm_ops`, `quantize_ops`).
 """
 
-from dataclasses import replace
 from math import prod
+
+from msgspec.structs import replace
 
 from trace_analyzer.analyses.work import calls
 

@@ -5,8 +5,9 @@ from the cache. Kineto does not record indices in a list (``x[i, j]``), so only 
 (``at-least``).
 """
 
-from dataclasses import replace
 from math import prod
+
+from msgspec.structs import replace
 
 from trace_analyzer.analyses.work.calls import (
     FLOAT32,

@@ -3,7 +3,7 @@
 Argument orders are those of the libraries that `trace_analyzer.analyses.work.matmuls` names. FLOP: 2 per multiply-add.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from trace_analyzer.analyses.work import calls
 from trace_analyzer.analyses.work.matmuls import BF16, counted

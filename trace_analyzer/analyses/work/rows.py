@@ -7,7 +7,7 @@ tensor whose elements count, and the tensors that move. Argument orders are thos
 (`aiter/ops/rmsnorm.py`), FBGEMM (`quantize_ops`, `permute_pooled_embedding_ops`), torchvision (`torchvision/csrc/ops`).
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from trace_analyzer.analyses.work.calls import (
     BYTE,

@@ -7,11 +7,12 @@ of the report and the number of rows left out, which the page shows.
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import replace
 from polars import selectors as cs
 
 from trace_analyzer import sections, units
@@ -53,8 +54,7 @@ class Span(NamedTuple):
     end_ns: int
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """A value as written for people, its sort value (None: last), and its full text if it is shortened."""
 
     text: str
@@ -67,16 +67,14 @@ class Cell:
     part is cut where it does not fit."""
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Struct, frozen=True):
     """Cells in the order of the listing's columns."""
 
     cells: tuple[Cell, ...]
     span: Span | None
 
 
-@dataclass(frozen=True)
-class Listing:
+class Listing(Struct, frozen=True, dict=True):
     """A table of the page; ``total`` is its number of rows, ``record`` what to record if there are none.
 
     ``scope`` names what the figures cover. With ``beside``, rows are shown as columns, with the first column on top.

@@ -1,13 +1,13 @@
 """Make the page of a job: its document, with a map of ranks by steps and the collectives of each step."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import polars as pl
 from markupsafe import Markup
+from msgspec.structs import replace
 
 from trace_analyzer.documents import Chapter, Document
 from trace_analyzer.ranks import files, lateness

@@ -7,12 +7,13 @@ file must be small, Python frames are left out first, then details of events, th
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from trace_analyzer import units
 from trace_analyzer.analyses.host import IS_MODULE, MODULE
@@ -89,8 +90,7 @@ NUMBERS = (
 _ACTIVITY_NUMBERS, _OPERATOR_NUMBERS = NUMBERS[:6], NUMBERS[6:]
 
 
-@dataclass(frozen=True)
-class Track:
+class Track(Struct, frozen=True):
     """A labelled band of the timeline; ``rows`` are (first event, event count) from top to bottom."""
 
     group: str

@@ -19,7 +19,7 @@ from trace_analyzer.catalog import fixes, kernels
 from trace_analyzer.documents import Chapter, Figure
 from trace_analyzer.json_types import DeviceIndex, field_docs
 from trace_analyzer.render import charts, phrasing
-from trace_analyzer.render.declared import dataclass_rows, declared_sections
+from trace_analyzer.render.declared import declared_sections, record_rows
 from trace_analyzer.render.html import cells, codec, shell, timeline
 from trace_analyzer.render.html.figures import flames, timeline_figures
 from trace_analyzer.report import (
@@ -132,7 +132,7 @@ def _chapters(report: Report) -> tuple[Chapter, ...]:
         section: sections.Section, rows: Callable[[DeviceReport], Sequence[BucketTime | GroupTime]]
     ) -> list[cells.Listing]:
         return [
-            cells.section_listing(report, section, cells.device_rows(report, each, dataclass_rows(rows(each))))
+            cells.section_listing(report, section, cells.device_rows(report, each, record_rows(rows(each))))
             for each in judged
             if rows(each)
         ]
@@ -141,7 +141,7 @@ def _chapters(report: Report) -> tuple[Chapter, ...]:
     measured = next(filter(None, map(phrasing.measured_roofs, judged)), "")
     has_roofs = report.tables["roofline"].get_column("roof_ratio").count()
     has_gaps = report.tables["gaps"].height
-    blame = [cells.section_listing(report, BLAME_SECTION, dataclass_rows(report.blame))] if report.blame else []
+    blame = [cells.section_listing(report, BLAME_SECTION, record_rows(report.blame))] if report.blame else []
     declared = {}
     for shown in declared_sections(report):
         key, title = f"declared-{shown.key}", shown.section.title
