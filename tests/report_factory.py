@@ -84,11 +84,13 @@ def empty_report(
     )  # fmt: skip
 
 
+@cache
 def cpu_report() -> Report:
     """Build the report on a trace of the CPU alone: nested operators on one thread."""
     return empty_report(threads=[_thread(0, "main")], host_events=_host_events(kernels=0))
 
 
+@cache
 def gpu_report(kernels: int = 12, devices: int = 1) -> Report:
     """Build a report on devices whose kernels of 60 us start every 100 us, each launched 4 us before."""
     parts = {name: us * 1_000 * kernels for name, us in _PARTS.items()}
@@ -141,6 +143,7 @@ def gpu_report(kernels: int = 12, devices: int = 1) -> Report:
     )
 
 
+@cache
 def hostile_report() -> Report:
     """Build a report in which every text from a trace tries to become markup or script."""
     report = gpu_report()

@@ -11,6 +11,8 @@ from test_advice import advised, check_snapshot
 from trace_analyzer.catalog.fixes import fixes, pages
 from trace_analyzer.report import Advice, Report
 
+pytestmark = pytest.mark.slow
+
 DOUBLE = {"Input Dims": [[4, 4], [4, 4]], "Input type": ["double", "double"]}
 NUMBER = {"Input Dims": [[], [4, 4]], "Input type": ["double", "float"]}
 TYPED = {"Input Dims": [[1024, 1024], [1024, 1024]], "Input type": ["float", "float"]}
@@ -194,7 +196,7 @@ def test_code_is_for_what_takes_the_time(events: list[object], fix: str, has: st
         (python("torch/_dynamo/eval_frame.py(1423): _fn", 40, 2_000), "python", "cpu-python"),
         ([python("torch/autograd/function.py(609): apply", 40, 2_000), python("<built-in method apply of type object at 0x1>", 41, 1_998)], "python", "cpu-python"),
         ([python("torch/_dynamo/eval_frame.py(1423): _fn", 40, 2_000), python("model.py(9): forward", 41, 1_998)], "python", "cpu-compile"),
-        (op("aten::abs", 40, 2_000, **{"Input Dims": [[4, 4]], "Input type": ["c10::complex<float>"]}), "pointwise", "cpu-fusion"),
+        (op("aten::abs", 40, 2_000, **{"Input Dims": [[1024, 1024]], "Input type": ["c10::complex<float>"]}), "pointwise", "cpu-fusion"),
         ([annotation("Optimizer.step#SparseAdam.step", 40, 2_000), op("aten::mul", 40, 1_990)], "pointwise", "cpu-optimizer"),
     ],
 )  # fmt: skip

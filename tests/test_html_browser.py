@@ -36,13 +36,15 @@ class Browser:
     def __init__(self, driver: Any, folder: Path) -> None:
         self.driver = driver
         self.folder = folder
+        self.pages: dict[int, tuple[Report, Path]] = {}
 
     def open(
         self, report: Report, *, width: int = 1280, height: int = 720, fragment: str = "", unfold: bool = False
     ) -> None:
         """Show the report in a window of this size, its timeline drawn if it has one; ``unfold`` opens all parts."""
-        write_html(report, self.folder / "report.html")
-        self.go((self.folder / "report.html").as_uri() + fragment, width, height)
+        if id(report) not in self.pages:
+            self.pages[id(report)] = report, write_html(report, self.folder / f"report{len(self.pages)}.html")
+        self.go(self.pages[id(report)][1].as_uri() + fragment, width, height)
         drawn = "document.documentElement.dataset.ready && location.hash"
         self.wait(lambda: self.run(f"return !document.getElementById('timeline') || ({drawn})"))
         if unfold:

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Mapping
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +13,7 @@ from conftest import SAMPLES, corpus_rows
 from msgspec.structs import replace
 from report_factory import HOSTILE, cpu_report, frame, frames, gpu_report, hostile_report
 from test_html_browser import KERNEL_NS, Browser
+from tiers import examples
 
 from trace_analyzer import pipeline, registry
 from trace_analyzer.ingest.tables import HOST_EVENTS
@@ -24,6 +26,7 @@ HOUR_NS = 3_600_000_000_000
 SHIFT = 8  # Chromium's modifier bit
 
 
+@cache
 def sample(name: str) -> Report:
     return pipeline.analyze(str(SAMPLES / f"{name}.json.gz"))
 
@@ -205,8 +208,8 @@ def check_windows(browser: Browser, report: Report, windows: int) -> None:
 
 
 @pytest.mark.parametrize("name", REPORTS)
-def test_every_box_agrees_with_the_tables_at_ten_random_windows(browser: Browser, name: str) -> None:
-    check_windows(browser, REPORTS[name](), windows=10)
+def test_every_box_agrees_with_the_tables_at_random_windows(browser: Browser, name: str) -> None:
+    check_windows(browser, REPORTS[name](), windows=examples(10))
 
 
 INK_OF = """
@@ -607,7 +610,7 @@ def test_recorded_traces_agree_with_their_tables_too(
     browser: Browser, corpus_report: Callable[[str], Report], place: int
 ) -> None:
     rows = sorted(corpus_rows(), key=lambda row: int(row["events"]))
-    check_windows(browser, corpus_report(rows[place * (len(rows) - 1) // 3]["file"]), windows=10)
+    check_windows(browser, corpus_report(rows[place * (len(rows) - 1) // 3]["file"]), windows=examples(10))
 
 
 TRACKS = """

@@ -39,7 +39,7 @@ MORE_EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "1"))
 LONGEST = (
     "test_advice", "test_broken_input", "test_record", "test_corpus", "test_timeline_browser", "test_ranks",
     "test_compare", "test_replay_pairs", "test_page_browser", "test_laws", "test_steps", "test_help", "test_planted",
-    "test_advice_conditions", "test_surroundings", "test_whatif", "test_ranks_engine", "test_advice_code",
+    "test_advice_conditions", "test_cpu", "test_surroundings", "test_whatif", "test_ranks_engine", "test_advice_code",
     "test_causes", "test_redact", "test_recipes", "test_faults", "test_program", "test_nsight", "test_ranks_recorded",
     "test_compare_pairs", "test_fast_reader", "test_cli", "test_docs", "test_hostile_verbs", "test_advice_applied",
     "test_plugins", "test_handler", "test_links", "test_multiples", "test_memory_faults",
