@@ -23,7 +23,7 @@ VALUES = {
     "--gpu NAME": "H200",
     "--peak-tflops X": "989", "--peak-tflops DTYPE=X": "bf16=989", "--peak-gbps X": "3350",
     "--measured-step-ms X": "12.5",
-    "--calibration FILE": "calibration.json", "--capture FILE": str(SAMPLE), "--capture FOLDER": str(SAMPLES),
+    "--calibration FILE": "calibration.json", "--capture FILE": str(SAMPLE), "--capture FOLDER": "captures",
     "--compile-log DIR": "compiled", "--max-peak SIZE": "20GiB", "--units N,M": "10,12",
     "--rank-of PATTERN": r"rank(\d+)",
     "--budget S": "2", "--max-bytes N": "100000000", "--output FOLDER": "recorded", "--steps N": "2", "--skip N": "1",
@@ -80,6 +80,8 @@ def invoked(folder: Path, monkeypatch: pytest.MonkeyPatch, *args: str) -> Result
     monkeypatch.setattr("webbrowser.open", lambda url: url.startswith("file://"))
     (folder / "compiled").mkdir()
     (folder / "compiled" / "dedicated_log_torch_trace_a.log").write_text(LOG)
+    (folder / "captures").mkdir()
+    (folder / "captures" / SAMPLE.name).symlink_to(SAMPLE)
     (folder / "calibration.json").write_text(json.dumps({"format": 1, "name": "a device", "kind": "cuda"}))
     return CliRunner().invoke(main, args)
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from lazy_report import LazyReport
 from replay_pairs import PAIRS, VARIED
+from tiers import is_thorough
 
 from trace_analyzer.replay import graph
 from trace_analyzer.replay.changes import CHANGES, Change
@@ -75,15 +76,16 @@ def test_a_planted_change_is_predicted(name: str) -> None:
 
 @pytest.mark.parametrize("name", VARIED)
 def test_an_interval_holds_what_a_change_brings_that_falls_short_of_its_best_case(name: str) -> None:
-    """Of five programs each, in which kernels, graphs and workers do worse than the model has them."""
+    """Of two or five programs each, in which kernels, graphs and workers do worse than the model has them."""
     pair, inside = VARIED[name], []
-    for seed in range(1, 6):
+    seeds = range(1, 6 if is_thorough() else 3)
+    for seed in seeds:
         replay = Replay.of(LazyReport.on(pair.before(seed), device=0), 0)
         truth = Replay.of(LazyReport.on(pair.after(seed), device=0), 0).recorded_step_ns
         predicted = replay.predict(pair.changes)
         assert predicted.low_ns <= 1.001 * truth, "the lower end is the best case"
         inside.append(predicted.low_ns <= truth <= predicted.high_ns)
-    assert sum(inside) >= 4
+    assert sum(inside) >= 0.8 * len(seeds)
 
 
 @pytest.mark.parametrize("edge", NEEDED)
