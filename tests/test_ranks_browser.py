@@ -53,17 +53,31 @@ def test_a_cell_of_the_map_leads_to_the_lanes_and_to_the_report_of_the_rank(brow
     assert text_of(browser, "lanes-status").startswith(f"Step 2: {3 * RANKS} collectives of {RANKS} ranks; ")
     drawn = "return document.getElementById('lanes').toDataURL()"
     images = [browser.run(drawn)]
-    for key in "+", Keys.ARROW_RIGHT, "-":
+    for key in "+", "+", Keys.ARROW_RIGHT, "-":
         browser.driver.find_element("id", "lanes").send_keys(key)
         images.append(browser.run(drawn))
-    assert len(set(images)) == 4, "each key changes what the lanes show"
-    for key in "-", Keys.ARROW_LEFT:
+    assert len(set(images)) == 5, "each key changes what the lanes show"
+    left, top = corner(browser, "lanes")
+    dragged = []
+    for begin, end in ((200, 300), (300, 200)):
+        for kind, x in (("mousePressed", begin), ("mouseMoved", end), ("mouseReleased", end)):
+            browser.mouse(kind, left + x, top + 5)
+        dragged.append(browser.run(drawn))
+    assert dragged[0] != images[-1] == dragged[1], "dragging moves the lanes, and back"
+    fingers = [[(200, 5), (300, 5)], [(150, 5), (350, 5)], []]
+    for kind, points in zip(("touchStart", "touchMove", "touchEnd"), fingers, strict=True):
+        touches = [{"x": left + x, "y": top + y, "id": number} for number, (x, y) in enumerate(points)]
+        browser.driver.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": touches})
+    assert browser.run(drawn) not in (images[-1], dragged[0]), "two fingers zoom"
+    for key in *"-----", Keys.ARROW_LEFT:
         browser.driver.find_element("id", "lanes").send_keys(key)
-    assert browser.run(drawn) == images[0], "and no key leads beyond the step"
+    assert browser.run(drawn) == images[0], "no key leads beyond the step"
     assert not browser.driver.find_element("id", "report").is_displayed()
     assert "trace.rank6.json" in text_of(browser, "command")
 
-    browser.driver.find_element("css selector", f"button[data-rank='{LATE}']").click()
+    button = browser.driver.find_element("css selector", f"button[data-rank='{LATE}']")
+    browser.run("arguments[0].scrollIntoView({ block: 'center' })", button)
+    button.click()
     assert chosen(browser)[0] == LATE
     assert f"rank {LATE}" in text_of(browser, "heat-status")
     link = browser.driver.find_element("id", "report")

@@ -192,6 +192,42 @@ export function pan({ from, to }, by) {
   return { from: from + by, to: to + by };
 }
 
+// The pointers that hold a view: one pans it, two fingers zoom it as well.
+export class Hold {
+  pointers = new Map();
+
+  take({ pointerId, clientX, clientY }) {
+    this.pointers.set(pointerId, { x: clientX, y: clientY, travelled: 0 });
+  }
+
+  // The view after a held pointer's move, drawn `width` px wide from `left` on; null for a pointer that holds nothing.
+  drag({ pointerId, clientX, clientY }, view, left, width) {
+    const known = this.pointers.get(pointerId);
+    if (!known) return null;
+    const before = this.grip();
+    known.travelled += Math.abs(clientX - known.x) + Math.abs(clientY - known.y);
+    Object.assign(known, { x: clientX, y: clientY });
+    const after = this.grip();
+    const scale = (view.to - view.from) / width;
+    const moved = pan(view, (before.middle - after.middle) * scale);
+    return this.pointers.size > 1 ? zoom(moved, moved.from + (after.middle - left) * scale, before.spread / after.spread) : moved;
+  }
+
+  // How far the pointer travelled; undefined where it held nothing.
+  release({ pointerId }) {
+    const known = this.pointers.get(pointerId);
+    this.pointers.delete(pointerId);
+    return known?.travelled;
+  }
+
+  // Middle and spread of the fingers, or of the one pointer.
+  grip() {
+    const xs = [...this.pointers.values()].map(({ x }) => x);
+    const [least, most] = [Math.min(...xs), Math.max(...xs)];
+    return { middle: (least + most) / 2, spread: Math.max(most - least, 1) };
+  }
+}
+
 // One topic of the timeline, with the state that all topics share.
 export class Part {
   constructor(timeline) {

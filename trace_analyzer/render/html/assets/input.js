@@ -1,6 +1,6 @@
 // Search and filter: matches are highlighted, and can be stepped through.
 
-import { copyText, formatCount, formatDuration, made, pan, Part, zoom } from './common.js';
+import { copyText, formatCount, formatDuration, Hold, made, pan, Part, zoom } from './common.js';
 import { otherEnds } from './describe.js';
 import { bucketOf, CLICK_PX, statisticsText } from './interval.js';
 import { around, parseFragment } from './layout.js';
@@ -82,7 +82,7 @@ export class Input extends Part {
   constructor(timeline) {
     super(timeline);
     this.mode = 'pan';
-    this.pointers = new Map();
+    this.hold = new Hold();
   }
 
   // "pan": dragging moves the view; "select": it selects an interval, as always with Shift and on the axis.
@@ -131,7 +131,7 @@ export class Input extends Part {
     canvas.addEventListener('pointermove', (event) => this.onPointerMove(event));
     canvas.addEventListener('pointerup', (event) => this.onPointerUp(event));
     canvas.addEventListener('pointercancel', (event) => {
-      this.pointers.delete(event.pointerId);
+      this.hold.release(event);
       this.timeline.ruler.anchor = this.timeline.ruler.drawn = null;
     });
     canvas.addEventListener('pointerleave', () => this.timeline.panels.leave());
@@ -153,44 +153,25 @@ export class Input extends Part {
     if (event.target.closest('.tl-marker')) return;
     this.element('canvas').setPointerCapture(event.pointerId);
     if (event.shiftKey || this.mode === 'select') return this.timeline.ruler.startInterval(event);
-    this.pointers.set(event.pointerId, { x: event.clientX, y: event.clientY, travelled: 0 });
+    this.hold.take(event);
   }
 
   onPointerMove(event) {
-    const known = this.pointers.get(event.pointerId);
     this.timeline.panels.drawCrosshair(event);
     if (this.timeline.ruler.anchor) return this.timeline.ruler.stretchInterval(event);
-    if (!known) return this.timeline.panels.drawTooltip(event);
+    const { left } = this.element('canvas').getBoundingClientRect();
+    const moved = this.hold.drag(event, this.timeline.view, left, this.timeline.plotWidth);
+    if (!moved) return this.timeline.panels.drawTooltip(event);
     this.element('tooltip').hidden = true;
-    const before = this.grip();
-    known.travelled += Math.abs(event.clientX - known.x) + Math.abs(event.clientY - known.y);
-    known.x = event.clientX;
-    known.y = event.clientY;
-    this.drag(before, this.grip());
+    this.timeline.show(moved);
   }
 
   onPointerUp(event) {
     if (this.timeline.ruler.anchor) return this.timeline.ruler.endInterval(event);
-    const known = this.pointers.get(event.pointerId);
-    this.pointers.delete(event.pointerId);
-    if (!known || known.travelled >= CLICK_PX) return;
+    const travelled = this.hold.release(event);
+    if (!(travelled < CLICK_PX)) return;
     this.element('tooltip').hidden = true;
     this.timeline.select(this.timeline.eventUnder(event));
-  }
-
-  // Middle and spread of the fingers (or the one pointer) that hold the view.
-  grip() {
-    const xs = [...this.pointers.values()].map(({ x }) => x);
-    const [least, most] = [Math.min(...xs), Math.max(...xs)];
-    return { middle: (least + most) / 2, spread: Math.max(most - least, 1) };
-  }
-
-  drag(before, after) {
-    const nsPerPx = (this.timeline.view.to - this.timeline.view.from) / this.timeline.plotWidth;
-    const moved = pan(this.timeline.view, (before.middle - after.middle) * nsPerPx);
-    const { left } = this.element('canvas').getBoundingClientRect();
-    const time = moved.from + (after.middle - left) * nsPerPx;
-    this.timeline.show(this.pointers.size > 1 ? zoom(moved, time, before.spread / after.spread) : moved);
   }
 
   listenToButtons() {

@@ -1,6 +1,6 @@
 // The page of a job: a heat map of ranks by steps, and the collectives of a step over aligned clocks.
 
-import { cleared, decode, formatDuration, pan, zoom } from './common.js';
+import { cleared, decode, formatDuration, Hold, pan, zoom } from './common.js';
 
 const LEFT = 64;
 const MOST_HEIGHT = 560;
@@ -152,7 +152,7 @@ function start({ header, columns }) {
       ink.fillText(`+${formatDuration(at)}`, x(at), shown.length * LANE + 13);
     }
     byId('lanes-status').textContent = end > first
-      ? `${stepNames[state.step]}: ${end - first} collectives of ${ranks.length} ranks; ${shown.length} lanes, from the first start on. Wheel with Ctrl, + and \u2212 zoom, arrow keys move.`
+      ? `${stepNames[state.step]}: ${end - first} collectives of ${ranks.length} ranks; ${shown.length} lanes, from the first start on. Wheel with Ctrl, + and \u2212 zoom; dragging and arrow keys move.`
       : `${stepNames[state.step]}: no collective is in this file.`;
     return { shown, x, length };
   }
@@ -179,8 +179,11 @@ function start({ header, columns }) {
     redraw();
   }
 
+  // Show a range of the step, moved into it.
   function showLanes({ from, to }) {
-    Object.assign(state, { from: Math.max(0, from), to: Math.min(1, to) });
+    const length = Math.min(1, to - from);
+    const first = Math.max(0, Math.min(1 - length, from));
+    Object.assign(state, { from: first, to: first + length });
     laid = drawLanes();
   }
 
@@ -211,8 +214,20 @@ function start({ header, columns }) {
     if (event.ctrlKey || event.metaKey || event.altKey || !(factor || way)) return;
     event.preventDefault();
     const { from, to } = state;
-    showLanes(factor ? zoom(state, (from + to) / 2, factor) : pan(state, Math.max(-from, Math.min(1 - to, way * (to - from)))));
+    showLanes(factor ? zoom(state, (from + to) / 2, factor) : pan(state, way * (to - from)));
   });
+  const hold = new Hold();
+  lanes.addEventListener('pointerdown', (event) => {
+    if (event.button !== 0) return;
+    lanes.setPointerCapture(event.pointerId);
+    hold.take(event);
+  });
+  lanes.addEventListener('pointermove', (event) => {
+    const { left, width } = lanes.getBoundingClientRect();
+    const moved = hold.drag(event, state, left + LEFT, width - LEFT);
+    if (moved) showLanes(moved);
+  });
+  for (const kind of ['pointerup', 'pointercancel']) lanes.addEventListener(kind, (event) => hold.release(event));
   lanes.addEventListener('mousemove', (event) => {
     const box = lanes.getBoundingClientRect();
     const rank = laid.shown[Math.floor((event.clientY - box.top) / LANE)];
