@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from kineto import A100, analysed, annotation, call, launched, op, python, rows
+from kineto import A100, analysed, annotation, call, launched, op, python, rows, trace_bytes
 from test_advice import advised, check_snapshot
 
+from trace_analyzer import pipeline
 from trace_analyzer.catalog.fixes import fixes, pages
 from trace_analyzer.report import Advice, Report
 
@@ -270,6 +271,14 @@ def test_a_fix_is_for_programs_that_need_it(fix: str) -> None:
     assert fix not in advice(has, least + 100)
     if fix not in fixes():  # else its snapshot is that of a device
         check_snapshot(item)
+
+
+@pytest.mark.parametrize(("threads", "proposed"), [(1, False), (2, True), (None, True)])
+def test_one_thread_is_not_proposed_to_a_process_that_has_one(threads: int | None, proposed: bool) -> None:
+    events = op("aten::view", 0, 0), op("aten::mm", 0, 2_000, **SMALL), op("quantized::linear_dynamic", 2_000, 2_000)
+    report = pipeline.analyze(trace_bytes(events, deviceProperties=[], trace_analyzer={"cpu_threads": threads}))
+    (item,) = (item for item in report.advice if item.id == "cpu-threads")
+    assert ("set_num_threads" in item.code) == proposed
 
 
 def test_what_is_fused_is_a_chain_whose_longest_operator_stays() -> None:

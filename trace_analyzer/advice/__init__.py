@@ -22,6 +22,7 @@ from trace_analyzer.analyses.cpu import CpuRun
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.fixes import Fix, fixes, for_compiled, for_replayed, optimizer_in_few_launches, with_remark
+from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.estimates import DeviceReplay, Estimates, change_of, with_changes
 from trace_analyzer.report import Advice, Predicted, Saving, Verdict
@@ -129,13 +130,14 @@ def advise(
     verdict: Verdict,
     cpu_run: CpuRun | None,
     host: Host,
+    trace: Trace,
 ) -> tuple[Advice, ...]:
     """Return the advice for a verdict with a regime, in the order of `_ranked`; times are for the verdict's window.
 
     Where several fixes concern the same time, the first one counts it, and the others refer to it (`claims`).
     """
     if cpu_run is not None and verdict.status == "cpu-run":
-        return cpu_advice(cpu_run, host.names)
+        return cpu_advice(cpu_run, host.names, trace.header.settings)
     if advice_context is None:
         return ()
     items = [

@@ -43,6 +43,7 @@ from trace_analyzer.catalog.fixes import (
 )
 from trace_analyzer.frames.intervals import LENGTH_NS, clip
 from trace_analyzer.report import Advice, Saving
+from trace_analyzer.run_metadata import RunMetadata
 from trace_analyzer.units import NS_PER_S, count, counted, duration, flops, percent
 
 _PART_OF_CODE = 0.1
@@ -215,12 +216,15 @@ class CpuFix(Struct, frozen=True):
     last_resort: bool = False
 
 
-def cpu_advice(run: CpuRun, names: pl.DataFrame) -> tuple[Advice, ...]:
-    """Return the fixes whose time is worth it, largest saving first; ``names`` are those of the trace's host events."""
+def cpu_advice(run: CpuRun, names: pl.DataFrame, settings: RunMetadata | None) -> tuple[Advice, ...]:
+    """Return the fixes whose time is worth it, largest saving first; ``names`` are those of the trace's host events, and
+    ``settings`` what its recording states.
+    """
     name = names.get_column("name").cast(pl.String)
     own = run.pieces.get_column("name").cast(pl.String)
     shown = {
         "cells": name.str.contains(_CELLS).any(),
+        "one thread": settings is not None and settings.cpu_threads == 1,
         "layers of cells": name.is_in(_LAYERS_OF_CELLS).any(),
         "numbers in a loop": _reads_numbers(run),
         "training": names.get_column("phase").is_in(GRADIENTS).any(),
