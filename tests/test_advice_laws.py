@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 from generator import UNHURRIED, RandomTrace, random_traces
 from hypothesis import given, settings
+from lazy_report import report_on
 from msgspec.structs import replace
 from tiers import examples
 
@@ -14,7 +15,6 @@ from trace_analyzer.advice import LAUNCHING, RULES, _ranked, ranked_ratio
 from trace_analyzer.advice.opportunity import Opportunity, combined, total
 from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.frames.intervals import LENGTH_NS, clip, union
-from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Advice, Predicted, Report, Saving
 from trace_analyzer.report.summaries import saves_nothing
 from trace_analyzer.thresholds import SHARED_RATIO
@@ -210,7 +210,7 @@ def test_the_order_of_advice() -> None:
 @given(random_traces())
 @settings(max_examples=examples(6), suppress_health_check=UNHURRIED)
 def test_on_random_traces(trace: RandomTrace) -> None:
-    report = analyze(trace.content, step="all")
+    report = report_on(trace.content, step="all")
     bounds_hold(report)
     order_holds(report)
     counted_once(report)

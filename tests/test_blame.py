@@ -7,9 +7,10 @@ import pytest
 from generator import UNHURRIED, RandomTrace, random_traces
 from hypothesis import given, settings
 from kineto import Event, analysed, annotation, call, flow, kernel, launch, launched, op, python, rows
+from lazy_report import report_on
 from tiers import examples
 
-from trace_analyzer import analysis, checks, pipeline
+from trace_analyzer import analysis, checks
 from trace_analyzer.analyses.blame import DIMENSIONS
 from trace_analyzer.analyses.host_costs import COSTS
 from trace_analyzer.frames.intervals import LENGTH_NS
@@ -235,7 +236,7 @@ def drains_hold_idle_time_once(report: Report) -> None:
 @given(random_traces())
 @settings(max_examples=examples(4), suppress_health_check=UNHURRIED)
 def test_on_random_traces(trace: RandomTrace) -> None:
-    report = pipeline.analyze(trace.content)
+    report = report_on(trace.content)
     idle_time_is_blamed_once(report)
     operators_spend_what_they_last(report)
     drains_hold_idle_time_once(report)

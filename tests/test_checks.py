@@ -22,9 +22,10 @@ from kineto import (
     python,
     trace_bytes,
 )
+from lazy_report import report_on
 from msgspec.structs import replace
 
-from trace_analyzer import checks, pipeline
+from trace_analyzer import checks
 from trace_analyzer.render.phrasing import check_phrase, record_instead
 from trace_analyzer.report import Check, Report
 
@@ -186,7 +187,7 @@ def test_durations_that_the_stream_does_not_allow() -> None:
 @pytest.mark.parametrize("kept", [0.5, 0.99])
 def test_nobody_knows_how_many_events_a_broken_file_lost(kept: float) -> None:
     whole = trace_bytes([A, B, ANNOTATIONS])
-    actual = check(pipeline.analyze(whole[: int(kept * len(whole))]), "lost_events")
+    actual = check(report_on(whole[: int(kept * len(whole))]), "lost_events")
     assert (actual.value, actual.status) == (None, "warn")
     assert check_phrase(actual) == "lost events"
     bad = replace(actual, value=3, status="fail", withholds=("busy_ratio",))
@@ -195,7 +196,7 @@ def test_nobody_knows_how_many_events_a_broken_file_lost(kept: float) -> None:
 
 
 def test_nobody_knows_how_many_events_a_file_with_a_hole_lost() -> None:
-    actual = pipeline.analyze(HOLED)
+    actual = report_on(HOLED)
     assert "868 NUL bytes, from byte" in actual.notes[0].message
     lost = check(actual, "lost_events")
     assert (lost.value, lost.status) == (None, "warn")

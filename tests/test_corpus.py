@@ -156,7 +156,7 @@ def advice_holds(path: Path, report: Report) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", CASES, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_advice_s_laws_hold_on_small_cases(path: Path) -> None:
-    advice_holds(path, analyze(path))
+    advice_holds(path, report_on(path))
 
 
 @every_file
@@ -267,7 +267,7 @@ PAIRS_OF_THE_PAGE = [row[:2] for row in rows_of_the_page() if (PAIRS / f"{row[0]
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "advice"), PAIRS_OF_THE_PAGE)
 def test_the_page_on_real_traces_lists_the_advice_of_pairs(name: str, advice: str) -> None:
-    assert listed(analyze(PAIRS / f"{name}.json.gz")) == advice
+    assert listed(report_on(PAIRS / f"{name}.json.gz")) == advice
 
 
 REPLAYABLE = [row["file"] for row in corpus_rows() if row["device"]]
@@ -310,7 +310,7 @@ def test_a_real_trace_replays_as_recorded_or_is_refused(name: str, corpus_report
 @pytest.mark.slow
 @pytest.mark.parametrize("path", JUDGED, ids=lambda path: path.name.split(".")[0])
 def test_every_what_if_obeys_the_laws_and_so_does_advice(path: Path, corpus_report: Reports) -> None:
-    report = corpus_report(path.name) if path.parent == CORPUS else analyze(path)
+    report = corpus_report(path.name) if path.parent == CORPUS else report_on(path)
     if path.parent != CORPUS:
         advice_holds(path, report)
     replay, refused = replayed(report)
@@ -319,7 +319,7 @@ def test_every_what_if_obeys_the_laws_and_so_does_advice(path: Path, corpus_repo
     check_estimates(document)
     below_floors_say_why(result)
     check_regime(report)
-    check_flip(report, partial(analyze, path))
+    check_flip(report, partial(report_on, path))
     if refused is not None:
         return
     known = [

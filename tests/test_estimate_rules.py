@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 from kineto import A100, analysed, annotation, call, copy, kernel, launched, op, python, trace_bytes
-from lazy_report import LazyReport
+from lazy_report import LazyReport, report_on
 from make_samples import FP32, Eager
 from replay_pairs import PAIRS, beginning, gemm, op as operator, steps
 from simulator import Kernel, Simulation
 
 from trace_analyzer import thresholds
-from trace_analyzer.pipeline import analyze
 from trace_analyzer.replay import refusals, weights
 from trace_analyzer.replay.changes import Change, in_pieces
 from trace_analyzer.replay.estimates import Estimates
@@ -316,7 +315,7 @@ def test_a_narrower_type_reaches_what_matmuls_reach_here(reached: float) -> None
             with main.op("aten::mm", [torch.tensor(2_048, 2_048)] * 2, before_ns=4_000):
                 main.launch(Kernel("ampere_sgemm_128x64_tn", ns, (432, 1, 1), (256, 1, 1)), stream)
 
-    replay = Replay.of(analyze(steps(simulation, main, step).json().encode(), device=0), 0)
+    replay = Replay.of(report_on(steps(simulation, main, step).json().encode(), device=0), 0)
     predicted, now = replay.predict((Change("tf32"),)), replay.identity.step_ns
     assert predicted.step_ns == pytest.approx(now * 19.5 / 156 * min(1, 10 * reached), rel=0.1)
     assert predicted.low_ns <= now * 19.5 / 156 * reached * 1.1

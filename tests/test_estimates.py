@@ -7,10 +7,11 @@ import polars as pl
 import pytest
 from conftest import sample_report
 from kineto import analysed, annotation, call, launched, op, python
+from lazy_report import report_on
 from msgspec.structs import replace
 from replay_pairs import MULTIPLY, Eager, Simulation, steps
 
-from trace_analyzer import pipeline, registry, thresholds, units
+from trace_analyzer import registry, thresholds, units
 from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.render.documents import to_markdown
 from trace_analyzer.render.html.view import view
@@ -251,7 +252,7 @@ def test_fused_chains_spare_the_device_time_and_the_cpu_launches(rows: int, firs
             for operator in ("aten::mul", "aten::add", "aten::mul"):
                 torch.pointwise(operator, functors[operator], rows, 1_024, inputs=1)
 
-    report = pipeline.analyze(steps(simulation, main, step).json().encode(), device=0)
+    report = report_on(steps(simulation, main, step).json().encode(), device=0)
     assert report.advice[0].id == first
     (item,) = (item for item in report.advice if item.id == "fusion")
     assert ("chains launch several kernels each" in item.why) is (first != "fusion"), (

@@ -5,19 +5,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lazy_report import report_on
+from conftest import SAMPLES, sample_report
 
 import trace_analyzer as ta
-from trace_analyzer.report import Verdict
+from trace_analyzer.report import Report, Verdict
 
 pytestmark = pytest.mark.slow
 
-FOLDER = Path(__file__).parents[1] / "sample_traces" / "gpu_cases"
+FOLDER = SAMPLES / "gpu_cases"
 CASES: dict[str, dict[str, Any]] = {case["name"]: case for case in json.loads((FOLDER / "cases.json").read_text())}
 
 
 def path_of(name: str) -> Path:
     return FOLDER / f"{name}.json.gz"
+
+
+def report_of(name: str) -> Report:
+    return sample_report(f"gpu_cases/{name}.json.gz")
 
 
 def limit_of(verdict: Verdict) -> str | None:
@@ -36,12 +40,12 @@ def test_each_case_has_its_recording() -> None:
 @pytest.mark.sampled
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.gz")), ids=lambda path: path.name.split(".")[0])
 def test_each_recording_has_a_page(path: Path, tmp_path: Path) -> None:
-    assert report_on(path).to_html(tmp_path / "page.html").stat().st_size > 100_000
+    assert report_of(path.name.split(".")[0]).to_html(tmp_path / "page.html").stat().st_size > 100_000
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case["limit"]])
 def test_the_verdict_names_the_limit_that_is_known(name: str) -> None:
-    assert limit_of(report_on(path_of(name)).verdict) == CASES[name]["limit"]
+    assert limit_of(report_of(name).verdict) == CASES[name]["limit"]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +100,14 @@ NOISE_RATIO = 0.08
 
 def bound_ms(path: Path, fix: str) -> float:
     """Return the most that a fix saves in a step, as the report says."""
-    return next(item.saving.at_most_ns for item in ta.analyze(path).advice if item.id == fix) / 1e6
+    return (
+        next(
+            item.saving.at_most_ns
+            for item in sample_report(path.relative_to(SAMPLES).as_posix()).advice
+            if item.id == fix
+        )
+        / 1e6
+    )
 
 
 @pytest.mark.parametrize(("fix", "before", "after"), MENDED)
@@ -139,7 +150,7 @@ def test_copies_on_a_stream_of_their_own_take_what_is_predicted(name: str, then:
 
 def test_waits_that_cost_nothing_are_named_where_graphs_end_at_them() -> None:
     """Two waits a step take under 1 % of it, also as measured without the profiler; a graph of each half saves what it may."""
-    advice = ta.analyze(path_of("sync_half")).advice
+    advice = report_of("sync_half").advice
     assert advice[0].title == "Launch less often: compile, or replay a CUDA graph between waits (2 a step)"
     assert "synchronization" not in [item.id for item in advice]
     assert CASES["sync_half"]["mean_ms"] < CASES["sync_none"]["mean_ms"] * (1 + NOISE_RATIO)
@@ -159,7 +170,7 @@ def test_waits_that_cost_nothing_are_named_where_graphs_end_at_them() -> None:
     ],
 )
 def test_what_is_wrong_is_named_first(name: str, first: str, code: str) -> None:
-    item = ta.analyze(path_of(name)).advice[0]
+    item = report_of(name).advice[0]
     assert item.id == first
     assert code in item.code
     assert item.title.endswith("once, not in each step") is (name == "graph_capture_inside")
@@ -169,7 +180,7 @@ def test_what_is_wrong_is_named_first(name: str, first: str, code: str) -> None:
 
 def test_a_cpu_and_a_device_that_take_equally_long_are_in_balance() -> None:
     """No fix of one saves what the other takes as long for; a compiled chain spares kernels and launches, so both."""
-    report = report_on(path_of("prefill_b16"))
+    report = report_of("prefill_b16")
     assert (report.verdict.regime, report.verdict.runner_up) == ("memory-bandwidth-bound", "overhead-bound")
     assert "in balance with overhead, and no resource alone saves a tenth" in report.verdict.headline
     (fuse,) = report.advice
@@ -179,6 +190,6 @@ def test_a_cpu_and_a_device_that_take_equally_long_are_in_balance() -> None:
 
 def test_a_kernel_near_the_memorys_roof_has_nothing_known_to_gain() -> None:
     """Layer normalization in bf16 takes 180 us eager, and 176 us in a kernel that Inductor generates."""
-    advice = report_on(FOLDER.parent / "gpu_workloads" / "layer-norm.json.gz").advice
+    advice = sample_report("gpu_workloads/layer-norm.json.gz").advice
     assert [item.title for item in advice] == ["Nothing known to gain: kernels reach 62 % of the roof"]
     assert "bandwidth" in advice[0].why

@@ -10,7 +10,7 @@ from program_laws import check_flip, check_regime
 from replay_pairs import PAIRS
 from test_advice_laws import bounds_hold
 
-from trace_analyzer import pipeline, vocabulary
+from trace_analyzer import vocabulary
 from trace_analyzer.ranks.job import judge
 from trace_analyzer.ranks.summary import RankSummary, to_bytes
 from trace_analyzer.render.row_phrases import host_levers_sentence
@@ -207,6 +207,6 @@ def test_a_loader_takes_as_long_without_the_profiler() -> None:
 
 
 def test_no_fix_for_the_host_goes_below_its_floor() -> None:
-    report = pipeline.analyze(PAIRS["graphs"].before(1))
+    report = report_on(PAIRS["graphs"].before(1))
     bounds_hold(report)
     assert "lowered to what a CPU that takes no time saves" in report.advice[0].how_bound

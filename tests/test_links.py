@@ -11,9 +11,10 @@ from conftest import SAMPLES, sample_report
 from generator import RandomTrace, random_traces
 from hypothesis import HealthCheck, given, settings
 from kineto import Event, analysed, call, flow, kernel, launch, notes, op
+from lazy_report import report_on
 from tiers import examples
 
-from trace_analyzer import pipeline, vocabulary
+from trace_analyzer import vocabulary
 from trace_analyzer.analyses.partition import step_windows
 from trace_analyzer.frames.intervals import LENGTH_NS
 from trace_analyzer.report import Report
@@ -246,7 +247,7 @@ def naive_owners(report: Report, device: int) -> set[Interval]:
 @given(random_traces())
 @settings(max_examples=examples(6), suppress_health_check=list(HealthCheck))
 def test_owners_are_those_of_the_definition(trace: RandomTrace) -> None:
-    report = pipeline.analyze(trace.content)
+    report = report_on(trace.content)
     owners_sum_to_the_steps(report)
     pieces = report.tables["owners"].filter(LENGTH_NS > 0)
     for device in report.tables["owners"].get_column("device").unique():

@@ -7,9 +7,9 @@ import pytest
 from generator import RandomTrace, random_traces
 from hypothesis import HealthCheck, given, settings
 from kineto import A100, Event, analysed, copy, kernel, launch, launched
+from lazy_report import report_on
 from tiers import examples
 
-from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 
 pytestmark = pytest.mark.slow
@@ -124,7 +124,7 @@ def test_of_dependent_kernels_the_first_keeps_its_time() -> None:
 @given(random_traces())
 @settings(max_examples=examples(8), suppress_health_check=[*HealthCheck])
 def test_exclusive_times_add_up_to_busy_time_and_to_the_parts(trace: RandomTrace) -> None:
-    report = analyze(trace.content)
+    report = report_on(trace.content)
     for device in report.devices:
         rows = report.tables["kernels"].filter(pl.col("device") == device.index)
         assert rows.get_column("exclusive_ns").sum() == device.busy_ns
