@@ -22,7 +22,7 @@ from kineto import (
     python,
     trace_bytes,
 )
-from lazy_report import report_on
+from lazy_report import changed, report_on
 from msgspec.structs import replace
 
 from trace_analyzer import checks
@@ -320,7 +320,7 @@ def test_each_check_that_takes_the_verdict_says_what_to_do_instead() -> None:
     good = analysed(A, B)
     for actual in taking:
         verdict = replace(good.verdict, status="insufficient", device=0)
-        (tip,) = record_instead(replace(good, verdict=verdict, trust=(actual,)))
+        (tip,) = record_instead(changed(good, verdict=verdict, trust=(actual,)))
         assert tip.endswith((".", "disagree."))
     names = "impossible_durations late_starts lost_events missing_activities short_durations skewed_idle"
     assert " ".join(sorted(actual.name for actual in taking)) == names
