@@ -77,6 +77,7 @@ def test_a_cell_of_the_map_leads_to_the_lanes_and_to_the_report_of_the_rank(brow
 
     button = browser.driver.find_element("css selector", f"button[data-rank='{LATE}']")
     browser.run("arguments[0].scrollIntoView({ block: 'center' })", button)
+    assert button.size["height"] >= 24, "WCAG 2.2, 2.5.8: a target is at least 24 px high"
     button.click()
     assert chosen(browser)[0] == LATE
     assert f"rank {LATE}" in text_of(browser, "heat-status")
