@@ -179,6 +179,7 @@ CASES = (
          error="is a tar archive; unpack it and name the trace in it"),
     Case("xz, bzip2, lz4", lzma.compress(SOUND), error="is compressed by xz; decompress it first"),
     Case("compressed twice", gzip.compress(gzip.compress(SOUND)), error="is compressed twice; decompress it once"),
+    Case("JSON Lines", b'{"name": "aten::mm"}\n{"name": "aten::add"}\n', error="is JSON Lines; put the lines into one list"),
     Case("UTF-16", SOUND.decode().encode("utf-16"), error="is UTF-16 text"),
     Case("UTF-32", SOUND.decode().encode("utf-32"), error="is UTF-32 text"),
     Case("UTF-16 without a mark of its byte order", SOUND.decode().encode("utf-16-le"), error="is UTF-16 text"),

@@ -174,6 +174,7 @@ _BINARY = (
 )
 """Binary files by the end of their name."""
 _PYTHON = re.compile(rb"\s*[{\[]\s*(?:[{\[]\s*)?'")
+_LINES = re.compile(rb'\s*\{(?![^\n]*"traceEvents")[^\n]*\}\s*\n\s*\{')
 _PAGE = re.compile(rb"\s*<(?:!doctype html|html)\b", re.IGNORECASE)
 _NAME, _MAGIC = slice(0, 100), slice(257, 262)
 """Fields of a tar archive's header: the first file's name, padded with NUL, and the magic bytes."""
@@ -187,6 +188,8 @@ def mistaken_file(content: bytes, name: str = "") -> str | None:
         return f"a tar archive; {_UNPACK}"
     if _PYTHON.match(content):
         return "a Python literal (keys in single quotes), not JSON; write it with `json.dump`"
+    if _LINES.match(content):
+        return "JSON Lines; put the lines into one list (`jq -s . FILE`), if they are events of a trace"
     for encoding, beginning in _ENCODED:
         if beginning.match(content):
             return f"{encoding[:6]} text; convert it to UTF-8 (`iconv -f {encoding} -t UTF-8`)"
