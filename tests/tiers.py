@@ -42,7 +42,7 @@ LONGEST = (
     "test_advice_conditions", "test_cpu", "test_surroundings", "test_whatif", "test_ranks_engine", "test_advice_code",
     "test_causes", "test_redact", "test_recipes", "test_faults", "test_program", "test_nsight", "test_ranks_recorded",
     "test_compare_pairs", "test_fast_reader", "test_cli", "test_docs", "test_hostile_verbs", "test_advice_applied",
-    "test_plugins", "test_handler", "test_links", "test_multiples", "test_memory_faults",
+    "test_plugins", "test_gpu_cases", "test_handler", "test_links", "test_multiples", "test_memory_faults",
 )  # fmt: skip
 """Modules of over 20 s, the longest first; the others follow by their number of tests."""
 _EXAMPLES = 100
