@@ -13,9 +13,6 @@ import pytest
 if "PYTEST_XDIST_WORKER" in os.environ:  # each core has a worker
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
-from polars.lazyframe.engine import _LocalEngine
-from polars.lazyframe.opt_flags import QueryOptFlags
-
 from trace_analyzer import report
 
 pytest_plugins = ["tiers"]
@@ -60,14 +57,6 @@ def no_waiting_for_the_disk() -> Iterator[None]:
     fsync, os.fsync = os.fsync, synchronize
     yield
     os.fsync = fsync
-
-
-@pytest.fixture(scope="session", autouse=True)
-def no_options_made_again() -> None:
-    """Make Polars' options of eager queries once: for each of the 2,600 of a report it builds and copies equal ones, a tenth of the time."""
-    options = QueryOptFlags._eager()
-    QueryOptFlags._eager = staticmethod(lambda: options)  # type: ignore[method-assign]
-    _LocalEngine._with_monitoring = lambda self, options: options  # type: ignore[method-assign]
 
 
 @pytest.fixture(scope="session", autouse=True)
