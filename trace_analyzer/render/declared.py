@@ -4,7 +4,7 @@ A column's unit determines how its values are written; the terminal, Markdown an
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import polars as pl
 from msgspec import Struct
@@ -17,9 +17,6 @@ from trace_analyzer.report import Report
 from trace_analyzer.schema import Column, Table, unit_of
 from trace_analyzer.sections import DEVICE_LABEL, TEXTS, Form, Section, Shown
 from trace_analyzer.vocabulary import label
-
-if TYPE_CHECKING:
-    pass
 
 _WRITTEN: Mapping[str, Callable[[Any], str]] = {"times": units.factor, "fine": units.fine_percent}
 """Forms that no unit implies -> how their values are written."""
