@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 from click.testing import CliRunner, Result
 from commands import COMMAND, ROOT, command, environment, ran, run_python
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 from report_factory import empty_report, gpu_report
 
 from trace_analyzer import errors, files, ingest, pipeline
@@ -55,7 +55,7 @@ def run(folder: Path, asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPat
         return Loaded(source=source, **options)
 
     def report_of(loaded: dict[str, Any], options: pipeline.Options, _: Any, capture: Any = None) -> Report:
-        asked.append(loaded | asdict(options))
+        asked.append(loaded | vars(options))
         if isinstance(made["report"], BaseException):
             raise made["report"]
         return made["report"]

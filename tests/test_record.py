@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from commands import COMMAND, ROOT, command, environment
+from commands import COMMAND, ROOT, command, environment, ran
 
 from trace_analyzer.capture import facts, record
 from trace_analyzer.capture.recorder import VARIABLE, Plan, arm
@@ -83,6 +83,12 @@ def test_a_process_without_a_plan_is_left_alone(monkeypatch: pytest.MonkeyPatch)
     assert Plan(folder="x", steps=3).to_text() == (
         '{"folder": "x", "steps": 3, "seconds": null, "after": 0.0, "skip": 3, "level": "light"}'
     )
+
+
+def test_a_recorded_process_needs_no_package_but_torch() -> None:
+    """Its Python may be another one, which finds this package on a path and lacks what it depends on."""
+    done = ran(sys.executable, "-S", "-c", "import trace_analyzer.capture.recorder, trace_analyzer.capture.session")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_script_without_torch_stays_what_it_is(tmp_path: Path) -> None:

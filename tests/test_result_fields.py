@@ -19,9 +19,9 @@ IN_DOCSTRING = {"Report": {"tables", "declared"}}
 """Fields that are no part of the JSON report, whose sentences in the docstring tell more than one line could."""
 
 
-def classes(hint: Any) -> Iterator[type[Struct]]:
-    """Yield the structs of the package that a type names, and those of their fields."""
-    if isinstance(hint, type) and issubclass(hint, Struct):
+def classes(hint: Any) -> Iterator[type]:
+    """Yield the records of the package that a type names, and those of their fields."""
+    if isinstance(hint, type) and results.field_names(hint):
         yield hint
         hints = typing.get_type_hints(hint)
         for name in results.document_fields(hint):
@@ -37,7 +37,7 @@ def test_every_field_has_a_sentence(result: type[results.Result]) -> None:
     missing = [
         f"{each.__name__}.{name}"
         for each in reached
-        for name in each.__struct_fields__
+        for name in results.field_names(each)
         if not json_types.field_docs(each).get(name, "").endswith((".", ":"))
         and name not in IN_DOCSTRING.get(each.__name__, ())
     ]

@@ -14,9 +14,8 @@ line and exits with 2.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Annotated, Literal
-
-from msgspec import Struct
 
 
 class TraceAnalyzerError(Exception):
@@ -57,7 +56,8 @@ _LONGEST_NAME = 100
 Severity = Literal["info", "warning", "error"]
 
 
-class Note(Struct, frozen=True):
+@dataclass(frozen=True)
+class Note:
     """One remark about the trace or the analysis.
 
     ``code`` is stable and meant for programs, ``message`` for people. ``count`` is the number of events (or other items

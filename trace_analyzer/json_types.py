@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from trace_analyzer.results import Result, document_fields
+from trace_analyzer.results import Result, document_fields, field_names
 from trace_analyzer.vocabulary import CAUSES, GROUPS, IDLE_CAUSES, PARTS, REGIMES, STATUSES, RegimeKey, StatusKey
 
 
@@ -77,10 +77,10 @@ Confidence = Literal["high", "medium", "low"]
 CheckStatus = Literal["ok", "warn", "fail"]
 
 
-def field_docs(declared: type[Struct]) -> dict[str, str]:
-    """Return the sentence of each documented field of a struct, by name, in order."""
+def field_docs(declared: type) -> dict[str, str]:
+    """Return the sentence of each documented field of a record, by name, in order."""
     hints = get_type_hints(declared, include_extras=True)
-    return {name: doc for name in declared.__struct_fields__ if (doc := doc_of(hints[name]))}
+    return {name: doc for name in field_names(declared) if (doc := doc_of(hints[name]))}
 
 
 def doc_of(hint: Any) -> str:
@@ -97,8 +97,8 @@ _TYPES = {int: "integer", float: "number", str: "string", bool: "boolean", types
 class TypeSchemas:
     """Translate types, and collect the named ones in ``definitions``.
 
-    ``fields_of`` returns the names of a struct's fields in its document. ``closed`` lists the classes that take no
-    additional fields; None means all. With ``named``, nested structs become definitions; else they are inlined.
+    ``fields_of`` returns the names of a record's fields in its document. ``closed`` lists the classes that take no
+    additional fields; None means all. With ``named``, nested records become definitions; else they are inlined.
     """
 
     def __init__(
@@ -110,9 +110,9 @@ class TypeSchemas:
         self._named = named
 
     def of_object(self, declared: type) -> Schema:
-        """Return the schema of a struct.
+        """Return the schema of a record.
 
-        The struct's docstring is the description: its first paragraph where fields have sentences, else the whole.
+        The record's docstring is the description: its first paragraph where fields have sentences, else the whole.
         """
         hints = get_type_hints(declared, include_extras=True)
         names = list(self._fields_of(declared))
@@ -139,7 +139,7 @@ class TypeSchemas:
             return self._array(get_args(hint))
         if origin is Mapping:
             return self._mapping(*get_args(hint))
-        if isinstance(hint, type) and issubclass(hint, Struct):
+        if isinstance(hint, type) and field_names(hint):
             return self._reference(hint) if self._named else self.of_object(hint)
         return {"type": _TYPES[hint]}
 
@@ -221,7 +221,7 @@ def first_line(error: Exception) -> str:
 
 
 def read_as(declared: type[T], value: object, place: str = "") -> T:
-    """Return a JSON value as a struct, with its fields as declared.
+    """Return a JSON value as a record, with its fields as declared.
 
     Lists become tuples. Raises ``TypeError`` for a value of another type, with its place in the document, for numbers that are not
     finite, too large or beyond the field's `Limits`, and for fields that are missing or unknown.
@@ -251,7 +251,7 @@ def _hints(declared: type[Any]) -> dict[str, Any]:
 
 def _typed(hint: Any, value: Any, place: str) -> Any:
     origin, arguments = get_origin(hint), get_args(hint)
-    if isinstance(hint, type) and issubclass(hint, Struct):
+    if isinstance(hint, type) and field_names(hint):
         return read_as(hint, value, place)
     if origin is Annotated:
         read = _typed(arguments[0], value, place)

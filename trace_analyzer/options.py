@@ -3,12 +3,10 @@
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec, TypedDict, TypeVar
-
-from msgspec import Struct
-from msgspec.structs import force_setattr
+from typing import Any, ParamSpec, TypedDict, TypeVar
 
 from trace_analyzer.errors import UsageError, did_you_mean
 
@@ -18,9 +16,9 @@ DEFAULT_MAX_BYTES = 16 << 30
 """Limit on the decompressed size: far above any usable trace, far below the output of a gzip bomb."""
 
 
-def _option(metavar: str | None, text: str, **click: Any) -> Mapping[str, Any]:
-    """Return what the command says of an option; ``range`` limits numbers."""
-    return {"metavar": metavar, "help": text, **click}
+def _option(default: Any, metavar: str | None, text: str, **click: Any) -> Any:
+    """Return a field with what the command says of it; ``range`` limits numbers."""
+    return field(default=default, metadata={"metavar": metavar, "help": text, **click})
 
 
 class Choices(TypedDict, total=False):
@@ -39,7 +37,8 @@ class Choices(TypedDict, total=False):
     max_bytes: int
 
 
-class Options(Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Options:
     """The options of an analysis. Each is a keyword of `trace_analyzer.analyze` and an option of the command.
 
     - ``device``: by the file's id; the one with most busy time by default.
@@ -60,68 +59,52 @@ class Options(Struct, frozen=True, kw_only=True):
     - ``max_bytes``: limit on the decompressed size of a trace.
     """
 
-    device: Annotated[int | str | None, _option("N", "Judge this device instead of the one with most busy time.")] = (
-        None
+    device: int | str | None = _option(None, "N", "Judge this device instead of the one with most busy time.")
+    step: int | str = _option(
+        "steady", "N|all|steady", "Judge one step, the whole trace, or the steady steps.", show_default=True
     )
-    step: Annotated[
-        int | str, _option("N|all|steady", "Judge one step, the whole trace, or the steady steps.", show_default=True)
-    ] = "steady"
-    gpu: Annotated[str | None, _option("NAME", "Use the peaks of this device in the catalogue.")] = None
-    peak_tflops: Annotated[
-        Mapping[str, float] | None,
-        _option("[DTYPE=]X", "Dense peak in TFLOP/s, for one dtype (bf16=989) or for all. Repeatable.", multiple=True),
-    ] = None
-    peak_gbps: Annotated[float | None, _option("X", "Memory bandwidth in GB/s.", range=(LEAST, MOST))] = None
-    measured_step_ms: Annotated[
-        float | None,
-        _option(
-            "X",
-            "Time of a step without the profiler, measured before the process records, for the exact cost of recording.",
-            range=(LEAST, MOST),
-        ),
-    ] = None
-    calibration: Annotated[
-        str | Path | None,
-        _option(
-            "FILE|none",
-            "Use these measurements of the device (analyze calibrate); by default the user's own, if they are of this device.",
-        ),
-    ] = None
-    capture: Annotated[
-        Any,
-        _option(
-            "FILE|FOLDER",
-            "Take operators, modules and shapes of replayed kernels from a second trace of the same program, eager or of the"
-            " capture of its graphs, or from a folder of them, one a rank and size. Or take modules from annotations of graphs"
-            " in JSON.",
-        ),
-    ] = None
-    compile_log: Annotated[
-        str | Path | None,
-        _option(
-            "DIR",
-            "Say why graphs broke and were compiled again: logs of TORCH_TRACE=DIR, or what tlparse made of them.",
-        ),
-    ] = None
-    export: Annotated[
-        bool,
-        _option(
-            None, "Export a report of Nsight Systems (.nsys-rep) with nsys, into a temporary folder.", is_flag=True
-        ),
-    ] = False
-    max_bytes: Annotated[
-        int,
-        _option(
-            "N",
-            "Refuse a trace of more than N bytes when decompressed (16 GiB by default).",
-            range=(1, None),
-        ),
-    ] = DEFAULT_MAX_BYTES
+    gpu: str | None = _option(None, "NAME", "Use the peaks of this device in the catalogue.")
+    peak_tflops: Mapping[str, float] | None = _option(
+        None, "[DTYPE=]X", "Dense peak in TFLOP/s, for one dtype (bf16=989) or for all. Repeatable.", multiple=True
+    )
+    peak_gbps: float | None = _option(None, "X", "Memory bandwidth in GB/s.", range=(LEAST, MOST))
+    measured_step_ms: float | None = _option(
+        None,
+        "X",
+        "Time of a step without the profiler, measured before the process records, for the exact cost of recording.",
+        range=(LEAST, MOST),
+    )
+    calibration: str | Path | None = _option(
+        None,
+        "FILE|none",
+        "Use these measurements of the device (analyze calibrate); by default the user's own, if they are of this device.",
+    )
+    capture: Any = _option(
+        None,
+        "FILE|FOLDER",
+        "Take operators, modules and shapes of replayed kernels from a second trace of the same program, eager or of the"
+        " capture of its graphs, or from a folder of them, one a rank and size. Or take modules from annotations of graphs"
+        " in JSON.",
+    )
+    compile_log: str | Path | None = _option(
+        None,
+        "DIR",
+        "Say why graphs broke and were compiled again: logs of TORCH_TRACE=DIR, or what tlparse made of them.",
+    )
+    export: bool = _option(
+        False, None, "Export a report of Nsight Systems (.nsys-rep) with nsys, into a temporary folder.", is_flag=True
+    )
+    max_bytes: int = _option(
+        DEFAULT_MAX_BYTES,
+        "N",
+        "Refuse a trace of more than N bytes when decompressed (16 GiB by default).",
+        range=(1, None),
+    )
 
     def __post_init__(self) -> None:
         """Take numbers in text for numbers. Raises ``UsageError`` for an impossible step or time of a step."""
-        force_setattr(self, "device", number_in(self.device))
-        force_setattr(self, "step", number_in(self.step))
+        object.__setattr__(self, "device", number_in(self.device))
+        object.__setattr__(self, "step", number_in(self.step))
         if isinstance(self.step, str) and self.step not in ("all", "steady"):
             raise UsageError(f"step {self.step!r} is neither a step's number nor 'all' nor 'steady'")
         if self.measured_step_ms is not None and not 0 < self.measured_step_ms <= MOST:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import polars as pl
-from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from trace_analyzer.report import DeviceReport, Report, TraceInfo
+from trace_analyzer.results import field_names
 
 FILE = Path(__file__).with_name("catalog") / "public_words.txt"
 KERNEL_FILE = FILE.with_name("kernel_words.txt")
@@ -200,8 +200,8 @@ class Redaction:
             return self.text(value)
         if isinstance(value, pl.DataFrame):
             return self._table(value)
-        if isinstance(value, Struct):
-            return replace(value, **{name: self._cleaned(text) for name, text in asdict(value).items()})
+        if (names := field_names(value)) and not isinstance(value, type):
+            return type(value)(**{name: self._cleaned(getattr(value, name)) for name in names})
         if isinstance(value, Mapping):
             return {key: self._cleaned(item) for key, item in value.items()}
         if isinstance(value, tuple):

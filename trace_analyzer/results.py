@@ -73,13 +73,22 @@ class Result(Struct, frozen=True, eq=False):
 def document_fields(result: type[Any]) -> tuple[str, ...]:
     """Return the names of a class's fields that its JSON document contains."""
     plotted = getattr(result, "PLOTTED", ())
-    return tuple(name for name in result.__struct_fields__ if name not in plotted)
+    return tuple(name for name in field_names(result) if name not in plotted)
+
+
+def field_names(record: Any) -> tuple[str, ...]:
+    """Return the names of the fields of a record or its class, in order; empty for anything else.
+
+    Records are structs. Those of modules that a recorded process imports are dataclasses, as it may lack all packages.
+    """
+    names: tuple[str, ...] = getattr(record, "__struct_fields__", ()) or (*getattr(record, "__dataclass_fields__", ()),)
+    return names
 
 
 def plain(value: Any) -> Any:
     """Return the value in JSON's own types."""
-    if isinstance(value, Struct):
-        return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
+    if names := field_names(value):
+        return {name: plain(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
         return {_encodable(key): plain(item) for key, item in value.items()}
     if isinstance(value, tuple):

@@ -6,10 +6,9 @@ each with its own type and limits; everything else in the object is ignored.
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import Annotated, Any, get_args, get_type_hints
-
-from msgspec import Struct
 
 HEADER_KEY = "trace_analyzer"
 """Key of the facts in a trace's header."""
@@ -18,7 +17,8 @@ _MAX_TEXT = 120
 _MAX_NUMBER = 10**15
 
 
-class RunMetadata(Struct, frozen=True):
+@dataclass(frozen=True)
+class RunMetadata:
     """The facts that a recording by this package states about itself; null where unknown."""
 
     measured_step_ms: Annotated[float | None, "Mean time of a step without the profiler, ms."] = None
@@ -59,7 +59,7 @@ def settings_of(value: object) -> RunMetadata | None:
 def _kinds() -> dict[str, type]:
     """Return the type of each field, without None, by name."""
     hints = get_type_hints(RunMetadata)
-    return {name: get_args(hints[name])[0] for name in RunMetadata.__struct_fields__}
+    return {field.name: get_args(hints[field.name])[0] for field in fields(RunMetadata)}
 
 
 def _typed(value: object, kind: type) -> Any:

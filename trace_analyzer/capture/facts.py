@@ -15,10 +15,9 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar
-
-from msgspec.structs import asdict
 
 from trace_analyzer import errors, files, run_metadata
 

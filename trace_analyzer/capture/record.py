@@ -6,10 +6,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from trace_analyzer import errors, files
 from trace_analyzer.capture.recorder import VARIABLE, Plan

@@ -16,17 +16,16 @@ import threading
 import types
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-
-from msgspec import Struct
-from msgspec.structs import asdict
 
 VARIABLE = "TRACE_ANALYZER_RECORD"
 """Environment variable with the `Plan` for every Python process that the command starts."""
 
 
-class Plan(Struct, frozen=True):
+@dataclass(frozen=True)
+class Plan:
     """Describe what to record: ``steps`` optimizer steps, or ``seconds``, ``after`` seconds from torch's import.
 
     ``folder`` is where traces are written.

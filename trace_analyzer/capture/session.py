@@ -15,8 +15,6 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, Self, TypeVar
 
-from msgspec.structs import replace
-
 from trace_analyzer.capture import facts
 from trace_analyzer.capture.facts import FinishedProfile, export
 from trace_analyzer.errors import TraceAnalyzerError, UsageError
@@ -208,6 +206,8 @@ class Session:
         self.stop()
         if self.trace is None:
             raise UsageError(self.failure or self.shortage())
+        from msgspec.structs import replace
+
         from trace_analyzer.pipeline import analyze
 
         report = analyze(self.trace, **options)

@@ -2,13 +2,12 @@
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import Field, dataclass, fields
 from functools import lru_cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
-from msgspec import Struct
-from msgspec.structs import FieldInfo, fields
 
 from trace_analyzer import errors, installation
 from trace_analyzer.cli import outputs
@@ -122,13 +121,12 @@ def _with(function: Function, options: Iterable[Decorator]) -> Function:
     return function
 
 
-def _option_of(item: FieldInfo) -> Decorator:
-    hint, said = get_args(item.type)
-    declared = dict(said)
+def _option_of(item: Field[Any]) -> Decorator:
+    declared = dict(item.metadata)
     limits = declared.pop("range", None)
     kind: Any = peak if declared.get("multiple") else bool if declared.get("is_flag") else str
     if limits:
-        kind = (Number if float in (hint, *get_args(hint)) else click.IntRange)(*limits)
+        kind = (Number if float in (item.type, *get_args(item.type)) else click.IntRange)(*limits)
     return click.option(f"--{item.name.replace('_', '-')}", type=kind, default=item.default, **declared)
 
 
@@ -195,7 +193,8 @@ def result_options(
     return decorate
 
 
-class Results(Struct, frozen=True):
+@dataclass(frozen=True)
+class Results:
     """The format, the output, and the page's file that ``option`` names; None without a page.
 
     ``is_redacted`` is true for output that will be shared.

@@ -9,7 +9,6 @@ from typing import Any
 
 import polars as pl
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from trace_analyzer.errors import InputError, Note
 from trace_analyzer.ingest.raw import SURROGATE
@@ -116,7 +115,7 @@ def header_of(raw: Mapping[str, Any]) -> tuple[Header, tuple[Note, ...]]:
         settings=settings,
         host_name=_text(raw.get("host_name")),
         process_groups=_process_groups(distributed.get("pg_config")),
-        versions=versions_of({**distributed, **(asdict(settings) if settings else {}), **raw}),
+        versions=versions_of({**distributed, **(vars(settings) if settings else {}), **raw}),
     )
     if not refused:
         return header, ()
