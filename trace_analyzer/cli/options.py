@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, fields
 from functools import lru_cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
+from msgspec import Struct
 
 from trace_analyzer import errors, installation
 from trace_analyzer.cli import outputs
@@ -193,8 +194,7 @@ def result_options(
     return decorate
 
 
-@dataclass(frozen=True)
-class Results:
+class Results(Struct, frozen=True):
     """The format, the output, and the page's file that ``option`` names; None without a page.
 
     ``is_redacted`` is true for output that will be shared.
