@@ -12,13 +12,13 @@ import pytest
 from broken_input import CASES, SOUND, Case
 from click.testing import CliRunner, Result
 from conftest import SAMPLES, sample_report
-from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 from program_laws import CONTROLS
 
 import trace_analyzer as ta
 from trace_analyzer.cli import VERBS, main
 from trace_analyzer.replay.changes import Change
+from trace_analyzer.results import field_names
 
 VERBS_ON = {
     "report": ("report", "CASE", "--report", "out.html", "--tables", "tables"),
@@ -146,10 +146,10 @@ def hostile(value: Any) -> Any:
     """Return the value with the hostile text in each of these fields."""
     if isinstance(value, Change):  # its name is a key, its target is the user's
         return replace(value, options={**value.options, "target": HOSTILE})
-    if isinstance(value, Struct):
-        old = asdict(value)
+    if names := field_names(value):
+        old = {name: getattr(value, name) for name in names}
         new = {name: HOSTILE if name in NAMES and isinstance(v, str) else hostile(v) for name, v in old.items()}
-        return replace(value, **new)
+        return type(value)(**new)
     if isinstance(value, Mapping):
         return {key: HOSTILE if key in NAMES and isinstance(item, str) else item for key, item in value.items()}
     return tuple(map(hostile, value)) if isinstance(value, tuple) else value

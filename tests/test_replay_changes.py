@@ -1,5 +1,6 @@
 """Test the effect of each change on the edges of one program that has something for all of them."""
 
+import dataclasses
 from functools import cache
 from types import SimpleNamespace
 
@@ -46,7 +47,7 @@ def program() -> Replay:
                 for operator, functor in (("aten::mul", MULTIPLY), ("aten::add", ADD_FLOAT), ("aten::mul", MULTIPLY)):
                     torch.pointwise(operator, functor, 2_048, 1_024)
         main.memcpy("DtoH", 4, stream, pageable=True)
-        simulation.costs = replace(costs, launch_call_ns=SLOW_LAUNCH_NS)
+        simulation.costs = dataclasses.replace(costs, launch_call_ns=SLOW_LAUNCH_NS)
         op(main, "aten::mm", gemm(40_000), stream)
         simulation.costs = costs
         with main.frame("torch/_dynamo/convert_frame.py(500): _compile", before_ns=300_000):

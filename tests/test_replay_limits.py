@@ -1,5 +1,6 @@
 """Test the verdict by the replay: what limits is what a step waits for."""
 
+import dataclasses
 import json
 from collections.abc import Callable
 from math import inf
@@ -307,7 +308,7 @@ def test_launches_and_returns_between_waits_are_as_fast_as_the_cpu() -> None:
     the device's start does not.
     """
     costs = Costs(launch_call_ns=6_000, launch_latency_ns=9_000, wake_up_ns=10_000)
-    halved = replace(costs, launch_call_ns=3_000, wake_up_ns=5_000, host_factor=0.5)
+    halved = dataclasses.replace(costs, launch_call_ns=3_000, wake_up_ns=5_000, host_factor=0.5)
 
     def step_ns(costs: Costs) -> Replay:
         simulation = Simulation(costs=costs, seed=5)
@@ -338,7 +339,9 @@ def test_each_hand_over_is_as_fast_as_the_cpu() -> None:
         return replayed(simulation)
 
     before = step_ns(costs)
-    truth = step_ns(replace(costs, hand_over_ns=20_000, launch_call_ns=2_250, host_factor=0.5)).recorded_step_ns
+    truth = step_ns(
+        dataclasses.replace(costs, hand_over_ns=20_000, launch_call_ns=2_250, host_factor=0.5)
+    ).recorded_step_ns
     predicted = before.outcome((Change("speedup", {"target": "cpu", "factor": 2.0}),)).step_ns
     assert predicted == pytest.approx(truth, abs=0.03 * (before.recorded_step_ns - truth))
 
