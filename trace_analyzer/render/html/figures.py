@@ -35,9 +35,6 @@ class Drawing(NamedTuple):
     legend: tuple[tuple[str, str], ...]
 
 
-_TOOLS_STYLE = ["@media print { :host { display: none } }"]
-
-
 def drawing(name: str, chart: Chart) -> Drawing:
     """Return a chart as a plot of the page, which fits its place; heading and legend are elements of the page."""
     renderers: list[Model] = []
@@ -57,7 +54,8 @@ def drawing(name: str, chart: Chart) -> Drawing:
     plot = Model(
         "Figure", name=f"plot-{name}", height=chart.height, sizing_mode="stretch_width", x_range=_range(chart.x), y_range=_range(chart.y),
         x_scale=_scale(chart.x), y_scale=_scale(chart.y), title=None, renderers=renderers,
-        toolbar=Model("Toolbar", tools=tools, logo=None, stylesheets=_TOOLS_STYLE if chart.zooms else []), toolbar_location="above" if chart.zooms else None,
+        toolbar=Model("Toolbar", tools=tools, logo=None, stylesheets=["@media print { :host { display: none } }"] if chart.zooms else []),
+        toolbar_location="above" if chart.zooms else None,
         left=[axes[1]], below=[axes[0]], center=grids,
         background_fill_alpha=0, border_fill_alpha=0, outline_line_color=None, min_border_right=16, lod_threshold=None,
     )  # fmt: skip

@@ -168,8 +168,7 @@ export class Input extends Part {
 
   onPointerUp(event) {
     if (this.timeline.ruler.anchor) return this.timeline.ruler.endInterval(event);
-    const travelled = this.hold.release(event);
-    if (!(travelled < CLICK_PX)) return;
+    if ((this.hold.release(event) ?? CLICK_PX) >= CLICK_PX) return; // no click: dragged, or not held
     this.element('tooltip').hidden = true;
     this.timeline.select(this.timeline.eventUnder(event));
   }
