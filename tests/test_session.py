@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
@@ -12,6 +13,7 @@ from commands import run_python
 
 import trace_analyzer as ta
 from trace_analyzer.capture import facts
+from trace_analyzer.capture.facts import StepTimer
 from trace_analyzer.capture.session import LEVELS, WARMUP
 
 torch = pytest.importorskip("torch")
@@ -44,6 +46,31 @@ def test_steps_are_timed_without_the_profiler_and_then_recorded() -> None:
     assert report.trace.settings.measured_step_ms == profiler.measured_step_ms
     assert report.trace.path == "trace_analyzer.profile"
     assert profiler.report is report
+
+
+@pytest.mark.parametrize(
+    ("steps_s", "ends_s", "mean_s"),
+    [
+        ([170e-6] * 5, 150e-6, 170e-6),
+        ([170e-6] * 3, 150e-6, 170e-6),
+        ([170e-6] * 2, 150e-6, 320e-6),  # two steps do not tell what the ends take
+        ([0.030, 0.010, 0.010, 0.010], 0.0, 0.015),  # a long first step is no end
+        ([0.014, 0.010, 0.010, 0.010], 0.0, 0.044 / 4 - 2 * StepTimer.MOST_ENDS_S / 4),
+        ([0.010, 0.014, 0.010, 0.010], 0.0, 0.011),
+    ],
+)
+def test_filling_and_draining_the_queue_are_no_part_of_a_step(
+    monkeypatch: pytest.MonkeyPatch, steps_s: list[float], ends_s: float, mean_s: float
+) -> None:
+    """The device is idle when the time is taken: from then on, ``ends_s`` passes that no step takes."""
+    now = [0.0]
+    monkeypatch.setattr(facts, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    profiler = ta.profile(steps=len(steps_s), skip=1)
+    with profiler:
+        for number, step_s in enumerate([1.0, *steps_s]):
+            now[0] += step_s + (ends_s if number in (1, 2) else 0)
+            profiler.step()
+    assert profiler.measured_step_ms == pytest.approx(mean_s * 1e3)
 
 
 @pytest.mark.parametrize("stays", [True, False])

@@ -172,8 +172,35 @@ def profiler_at_work() -> bool:
     return bool(getattr(profiler, "_is_profiler_enabled", False) or _prepared)
 
 
+class StepTimer:
+    """Time steps that follow each other, with the device idle at the start, after the first and at the end."""
+
+    MOST_ENDS_S = 0.5e-3
+    """Longest time for which filling and draining the device's queue count, s: some launches and a synchronization."""
+
+    def __init__(self) -> None:
+        self._times: list[float] = []
+
+    def mark(self) -> None:
+        """Take the time, s, once the device is idle."""
+        synchronize()
+        self._times.append(time.perf_counter())
+
+    def mean_ms(self, steps: int) -> float:
+        """Return the mean time of ``steps`` steps, ms, without filling and draining the queue where there are 3 or more.
+
+        Both take the same time around one step as around all others: of two equations, the two unknowns. Uneven steps
+        would solve them as well, hence the limit.
+        """
+        began, first, *_, ended = (*self._times, self._times[-1])
+        alone, others = first - began, ended - first
+        is_known = steps > 2 and others > alone
+        ends = ((steps - 1) * alone - others) / (steps - 2) if is_known else 0.0
+        return (alone + others - 2 * min(max(ends, 0.0), self.MOST_ENDS_S)) * 1e3 / steps
+
+
 class UnrecordedSteps:
-    """Time the last steps before each recording of a schedule, with the device idle at both ends: ``mean_ms`` of one.
+    """Time the last steps before each recording of a schedule by `StepTimer`: ``mean_ms`` of one.
 
     A profiler is timed whose ``on_trace_ready`` has this as attribute ``unrecorded`` and whose schedule is of
     ``torch.profiler.schedule``, once `time_unrecorded_steps` was called. As in `session`, the first steps do not count.
@@ -184,20 +211,22 @@ class UnrecordedSteps:
     def __init__(self) -> None:
         self.mean_ms: float | None = None
         """Mean time of a step before the last recording, ms; None where fewer than `LEAST` could be timed."""
-        self._since: tuple[int, float] | None = None
+        self._since = 0
+        self._timer: StepTimer | None = None
 
     def stepped(self, number: int, schedule: Callable[[int], Any], idle: Any) -> None:
         """Handle the beginning of step ``number``; ``idle`` is the schedule's action of a step without the profiler."""
-        if self._since is None:
+        if self._timer is None:
             ends = any(schedule(number + ahead) != idle for ahead in range(self.MOST + 1))
             if number >= self.SKIP and schedule(number) == idle and ends:
-                synchronize()
-                self.mean_ms, self._since = None, (number, time.perf_counter())
-        elif schedule(number) != idle:
-            synchronize()
-            (first, began), self._since = self._since, None
-            if number - first >= self.LEAST:
-                self.mean_ms = (time.perf_counter() - began) * 1e3 / (number - first)
+                self.mean_ms, self._since, self._timer = None, number, StepTimer()
+                self._timer.mark()
+            return
+        if (ended := schedule(number) != idle) or number == self._since + 1:
+            self._timer.mark()
+        if ended:
+            timer, self._timer = self._timer, None
+            self.mean_ms = timer.mean_ms(steps) if (steps := number - self._since) >= self.LEAST else None
 
 
 @functools.cache

@@ -7,7 +7,6 @@ import os
 import shutil
 import tempfile
 import threading
-import time
 import weakref
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -93,7 +92,7 @@ class Session:
         self._thread: int | None = None
         self._count = 0
         self._depth = 0
-        self._timed_from = 0.0
+        self._timer = facts.StepTimer()
         self._autocast_dtype: str | None = None
         self.gave_way = False
         """Whether the recording ended because the program started its own profiler."""
@@ -181,14 +180,12 @@ class Session:
         self.gave_way = True
 
     def _time(self) -> None:
-        """Take the time at the start and the end of the timed steps, with the device idle at both."""
-        if self.steps is None or self._count not in (self.skip, self.skip + self.steps):
+        """Take the time at the start of the timed steps, after the first and at the end."""
+        if self.steps is None or self._count not in (self.skip, self.skip + 1, self.skip + self.steps):
             return
-        facts.synchronize()
-        now = time.perf_counter()
-        if self._count > self.skip:
-            self.measured_step_ms = (now - self._timed_from) * 1e3 / self.steps
-        self._timed_from = now
+        self._timer.mark()
+        if self._count == self.skip + self.steps:
+            self.measured_step_ms = self._timer.mean_ms(self.steps)
 
     def _write(self, profiler: FinishedProfile) -> None:
         """Write the trace. A full disk must not end the profiled program: `report` raises the error later."""
