@@ -452,6 +452,17 @@ def test_the_regime_is_the_resource_that_would_help(
     assert ("in balance with" in judged.headline) is (runner_up is not None)
 
 
+def test_of_equal_savings_that_of_the_regime_comes_first() -> None:
+    rows = tuple(Lever(one, 0.3, 0.3, 14.0, 0.14) for one in ("compute", "memory-bandwidth", "communication"))  # type: ignore[arg-type]
+    host = Lever("host", 0.1, 0.1, 20.0, 0.2)
+    saves = levers(compute_bound=14 / 40, memory_bandwidth_bound=14 / 31, communication_bound=14 / 29)
+    judged = verdict(
+        findings(parts_ns=parts_of(compute=40, memory=31, communication=29)), saves._replace(rows=(host, *rows))
+    )
+    assert judged.regime == COMMUNICATION
+    assert [one.resource for one in judged.levers] == ["host", "communication", "compute", "memory-bandwidth"]
+
+
 @pytest.mark.parametrize(
     ("host", "small", "compute", "runner_up", "cause"),
     [

@@ -16,8 +16,9 @@ from trace_analyzer.vocabulary import RESOURCES
 
 
 def largest_lever(levers: Sequence[Lever]) -> str:
-    """Write what could save most, and how much: ``host time 40 %``; a dash without levers."""
-    return next((f"{RESOURCES[lever.resource]} {percent(lever.saves_ratio)}" for lever in levers), "–")
+    """Write what could save most, and how much: ``host time 40 %``; a dash where no lever is worth it."""
+    worth = (lever for lever in levers if lever.saves_ratio >= WORTH_RATIO)
+    return next((f"{RESOURCES[lever.resource]} {percent(lever.saves_ratio)}" for lever in worth), "–")
 
 
 def savings_of(levers: Iterable[Lever]) -> str:

@@ -15,6 +15,7 @@ from trace_analyzer.units import NS_PER_S, counted, duration, percent, visible
 from trace_analyzer.verdict.judge import (
     KERNEL_REGIMES,
     NO_LEVERS,
+    OF_REGIME,
     WITHIN_LAUNCH,
     Doubt,
     Judgement,
@@ -60,7 +61,7 @@ def verdict(findings: Findings, levers: Levers = NO_LEVERS) -> Verdict:
     too_little = is_too_little(device)
     if judgement is None or too_little or is_undecided(judgement, parts):
         return _insufficient(findings, judgement, unknown, too_little=too_little)
-    flip = _flip(findings, judgement)
+    flip, of_regime = _flip(findings, judgement), OF_REGIME[judgement.regime]
     doubts = tuple(doubts_of(findings, judgement, None if flip is None else flip.step_ns))
     confidence, ratio = confidence_of(findings, judgement, doubts)
     return Verdict(
@@ -77,7 +78,8 @@ def verdict(findings: Findings, levers: Levers = NO_LEVERS) -> Verdict:
         headline=headline_of(findings, judgement, window, of),
         evidence=tuple(_evidence(findings, judgement, window)),
         debiased=unbiased,
-        levers=levers.rows,
+        # Of equal savings, that of the regime: a table that shows the first contradicts no verdict.
+        levers=tuple(sorted(levers.rows, key=lambda one: (-one.saves_ns, one.resource not in of_regime))),
         host_levers=levers.host,
         confidence_ratio=ratio,
     )
