@@ -470,12 +470,22 @@ def parts_of(report: Report) -> set[str]:
     return set(report.tables["cpu_time"].get_column("part"))
 
 
-def test_a_copy_that_may_wait_for_a_device_is_no_launch_and_no_stall() -> None:
+def test_a_long_copy_of_a_program_that_uses_a_device_waits_and_is_no_launch_no_stall_and_no_first_call() -> None:
     small = {"Input Dims": [[8], [8], []], "Input type": ["float", "float", "Scalar"]}
     copies = [op("aten::copy_", 5_000 * n, 4_000, **small) for n in range(4)]
     assert cpu_time(copies) == {"stalled-operators": 16_000, "host-unknown": 3_000}
     device = op("aten::cudnn_convolution", 4_100, 10)
-    assert cpu_time([*copies, device]) == {"pointwise": 16_000, "host-unknown": 2_990, "dispatch": 10}
+    assert cpu_time(copies, device) == {"blocking-copy": 16_000, "host-unknown": 2_990, "dispatch": 10}
+    short = [op("aten::copy_", 20_000 + 100 * n, 99, **small) for n in range(9)]
+    of_all = {"blocking-copy": 16_000, "host-unknown": 3_998, "dispatch": 901}
+    assert cpu_time(copies, device, short) == of_all
+    assert "first-calls" in cpu_time(short, op("aten::copy_", 0, 4_000, **small))
+
+
+def test_code_that_inductor_generated_for_a_device_launches() -> None:
+    graphs = [annotation("## Call CompiledFxGraph fabc ##", 200 * n, 100) for n in range(3)]
+    assert cpu_time(graphs, op("aten::mm", 600, 10)).keys() == {"other-operators", "host-unknown", "matmul"}
+    assert cpu_time(graphs, op("aten::cudnn_convolution", 600, 10)).keys() == {"dispatch", "host-unknown"}
 
 
 def test_operators_of_apples_gpu_only_launch() -> None:

@@ -226,7 +226,8 @@ def _classified(
     What nothing names between operators is Python where its frames were recorded, else unknown. An operator passes its
     work on (``calls``) where it launches some or those within it take half of its time, else does it itself, as code that
     Inductor generated always does between the operators that it calls: a run under `thresholds.TINY_OPERATOR_NS`, or one
-    whose shapes usually take so little, is hardly more than a call, and launches where a device is ``meant``. First calls
+    whose shapes usually take so little, is hardly more than a call, and launches where a device is ``meant``. Where calls
+    are missing, too, code of Inductor and operators whose work a device does launch; long copies wait for it. First calls
     that far outlast the median of their shapes, or of four or more calls where none are known, started threads or a
     library. Any that far outlast a tenth of the calls with their shapes, or multiply or move more slowly than any core
     does, stall: threads of theirs wait for cores.
@@ -235,7 +236,8 @@ def _classified(
     within = events.filter("is_operator").group_by("parent_id").agg(pl.col("duration_ns").sum()).drop_nulls("parent_id")
     inner = scatter(within.get_column("parent_id"), within.get_column("duration_ns"), events.height).fill_null(0)
     launching = events.filter(pl.col("kind").is_in(CALLS)).get_column("operator_id").drop_nulls().unique()
-    passes_on = (2 * inner >= pl.col("duration_ns")) & ~context.host.each(pl.col("name").str.contains(_GENERATED))
+    generated = pl.col("name").str.contains(_GENERATED)
+    passes_on = (2 * inner >= pl.col("duration_ns")) & ~context.host.each(generated)
     calls = (passes_on | pl.col("event_id").is_in(launching.implode())).alias("calls")
     # Named work includes all that is nested in it: a compiler's Python, a loader's operators.
     ranks = {name: rank for rank, name in enumerate(NAMED_WORK)}
@@ -268,16 +270,13 @@ def _classified(
     is_idle = pl.col("moved_bytes") < thresholds.STALLED_BYTES_PER_NS * length
     is_unusual = length >= thresholds.FIRST_CALL_RATIO * shortest
     stalls = (is_slow | is_idle | is_unusual) & (length >= thresholds.FIRST_CALL_NS) & (not meant)
-    # Copies and reads of values may wait.
-    only_launches = (
-        pl.col("group").is_in(_STALLING)
-        & (pl.col("bucket") != "copy_cast")
-        & (bool(meant) and context.host.calls.is_empty())
-    )
+    only_launches = (pl.col("group").is_in(_STALLING) | generated) & (bool(meant) and context.host.calls.is_empty())
+    waits = only_launches & (pl.col("bucket") == "copy_cast") & (length >= thresholds.HOST_WAIT_NS)
     part = (
         pl.when(pl.col("named").is_not_null()).then("named")
         .when(pl.col("name").str.contains(_ENGINE)).then(pl.lit(DISPATCH))
         .when(pl.col("is_operator") & pl.col("calls")).then(pl.lit(DISPATCH))
+        .when(pl.col("is_operator") & waits).then(pl.lit("blocking-copy"))
         .when(pl.col("is_operator") & starts_up).then(pl.lit(FIRST))
         .when(pl.col("is_operator") & (usual < thresholds.TINY_OPERATOR_NS)).then(pl.lit(DISPATCH if meant else TINY))
         .when(pl.col("is_operator") & (pl.col("name").str.contains(_NO_WORK) | only_launches)).then(pl.lit(DISPATCH))
