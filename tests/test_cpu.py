@@ -482,6 +482,27 @@ def test_a_long_copy_of_a_program_that_uses_a_device_waits_and_is_no_launch_no_s
     assert "first-calls" in cpu_time(short, op("aten::copy_", 0, 4_000, **small))
 
 
+def test_parameters_may_be_filled_on_the_cpu_before_they_go_to_a_device() -> None:
+    made = [op("aten::uniform_", 0, 1_000), op("aten::uniform_", 1_000, 999), op("aten::zero_", 2_000, 1_000)]
+    device = op("aten::cudnn_convolution", 3_000, 10)
+    assert cpu_time(made, device) == {"pointwise": 2_000, "dispatch": 1_009, "host-unknown": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        ("torch/cuda/graphs.py(139): replay", "no-gpu-activity"),
+        ("torch/cuda/streams.py(231): synchronize", "no-gpu-activity"),
+        ("<built-in function _cuda_getCurrentRawStream>", "no-gpu-activity"),
+        ("torch/cuda/graphs.py(47): is_current_stream_capturing", "cpu-run"),
+        ("torch/cuda/__init__.py(163): is_available", "cpu-run"),
+        ("<built-in function _cuda_isInBadFork>", "cpu-run"),
+    ],
+)
+def test_python_that_uses_a_device_and_does_not_only_ask_for_one_means_it(name: str, status: str) -> None:
+    assert run(python(name, 505, 10)).verdict.status == status
+
+
 def test_code_that_inductor_generated_for_a_device_launches() -> None:
     graphs = [annotation("## Call CompiledFxGraph fabc ##", 200 * n, 100) for n in range(3)]
     assert cpu_time(graphs, op("aten::mm", 600, 10)).keys() == {"other-operators", "host-unknown", "matmul"}

@@ -71,6 +71,11 @@ _OF_DEVICES = "|".join([
 """Operators and annotations of programs that use a device: a trace with these is no run on the CPU.
 
 The CPU's attention is `_scaled_dot_product_flash_attention_for_cpu` (aten/src/ATen/native/native_functions.yaml)."""
+_RUNS_ON_DEVICES = (
+    r"torch[/\\](cuda|xpu)[/\\](graphs\.py\(\d+\): (replay|capture_begin)$|streams\.py)"
+    r"|^<built-in function (_cuda_getCurrentRawStream|_empty_strided_cuda)>$"
+)
+"""Python frames of such programs: they use streams, events, graphs or memory of a device, and do not only ask for one."""
 _ASKS_FOR_DEVICES = r"_is_acceptable$|::_use_\w+_ctc_loss$"
 """Operators that ask whether a library could be used, on the CPU too: `nn.LSTM` and `ctc_loss` call them first."""
 _COMPILER_TIMER = r"( \(dynamo_timed\)|_data:.*)$"
@@ -159,7 +164,8 @@ def _meant_device(host: Host) -> str:
     timer = name.str.replace(_COMPILER_TIMER, "")
     passes = timer.is_in(timer.filter(name.str.ends_with(" (dynamo_timed)")).implode())
     uses = name.str.contains(_OF_DEVICES) & ~name.str.contains(_ASKS_FOR_DEVICES) & ~passes
-    using = host.names.filter(pl.col("kind").is_in(["operator", "annotation"]) & uses)
+    runs = (pl.col("kind") == "python") & name.str.contains(_RUNS_ON_DEVICES)
+    using = host.names.filter(runs | (pl.col("kind").is_in(["operator", "annotation"]) & uses))
     named = using.get_column("name").cast(pl.String).sort().head(1).to_list()
     return visible(named[0]) if named else "it calls the runtime" if host.calls.height else ""
 
@@ -270,7 +276,10 @@ def _classified(
     is_idle = pl.col("moved_bytes") < thresholds.STALLED_BYTES_PER_NS * length
     is_unusual = length >= thresholds.FIRST_CALL_RATIO * shortest
     stalls = (is_slow | is_idle | is_unusual) & (length >= thresholds.FIRST_CALL_NS) & (not meant)
-    only_launches = (pl.col("group").is_in(_STALLING) | generated) & (bool(meant) and context.host.calls.is_empty())
+    # Parameters are often drawn and filled on the CPU, before they go to the device.
+    fills = pl.col("bucket").is_in(["rng_dropout", "fill"]) & (length >= thresholds.CPU_OPERATOR_NS)
+    launching = (pl.col("group").is_in(_STALLING) & ~fills) | generated
+    only_launches = launching & (bool(meant) and context.host.calls.is_empty())
     waits = only_launches & (pl.col("bucket") == "copy_cast") & (length >= thresholds.HOST_WAIT_NS)
     part = (
         pl.when(pl.col("named").is_not_null()).then("named")
