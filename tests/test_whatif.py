@@ -463,6 +463,16 @@ def test_text_tells_step_interval_path_and_floors() -> None:
     assert all(len(line) <= 80 for line in standard.summary(80).splitlines())
 
 
+@pytest.mark.parametrize(("off", "said"), [(1.0001, "<0.1 %"), (0.9999, "<0.1 %"), (0.95, "5.0 %"), (1.0, "0 %")])
+def test_the_recorded_step_has_one_figure_beside_the_error_of_its_replay(off: float, said: str) -> None:
+    result = whatif(report(SYNCHRONIZED))
+    assert result.replay is not None
+    identity = replace(result.replay, step_ns=12_549_500 * off, error_ratio=off - 1)
+    text = replace(result, status="refused", reason="x", step_ns=12_549_500.0, replay=identity).summary(200)
+    assert re.findall(r"\d\S* ms", text) == ["12.5 ms"]
+    assert f"is off by {said}." in text
+
+
 def test_text_tells_the_order_of_changes_that_estimates_do_not_show() -> None:
     """A sure 30 % of 10 ms comes before an estimate of 40 % that may save nothing."""
     standard, now = whatif(report(SYNCHRONIZED)), 10e6
