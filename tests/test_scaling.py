@@ -1,6 +1,7 @@
 """Test series of batches: the batch from shapes, exponents and lower bounds of a model, and real series."""
 
 import json
+import re
 from functools import cache
 from pathlib import Path
 
@@ -68,6 +69,19 @@ def test_a_device_that_flattens_takes_over_later_than_its_line_says() -> None:
     result = scaling(*(PAIRS / f"a100_forward_batch{batch}.json.gz" for batch in (16, 64, 128)))
     assert not result.is_upper_bound
     assert result.headline.endswith("the device takes over at batch 147 or so.")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PAIRS.exists(), reason="the public pairs (beside $TRACE_CORPUS) are absent")
+def test_without_steps_no_sentence_speaks_of_one() -> None:
+    for named, result in (
+        ("window", scaling(*(PAIRS / f"a100_forward_batch{batch}.json.gz" for batch in (16, 64)))),
+        ("step", scaling(at(16), at(64))),
+    ):
+        said = [result.summary(), *result.contradictions, *result.notes, str(scaling_chart(result))]
+        other = {"window": "step", "step": "window"}[named]
+        assert all(re.search(rf"\b{named}\b", text) for text in said[:1] + said[-1:]), "the table and the plot"
+        assert not [text for text in said if re.search(rf"\b{other}s?\b", text, re.IGNORECASE)]
 
 
 @pytest.mark.slow

@@ -278,8 +278,8 @@ def _classified(
     stalls = (is_slow | is_idle | is_unusual) & (length >= thresholds.FIRST_CALL_NS) & (not meant)
     # Parameters are often drawn and filled on the CPU, before they go to the device.
     fills = pl.col("bucket").is_in(["rng_dropout", "fill"]) & (length >= thresholds.CPU_OPERATOR_NS)
-    launching = (pl.col("group").is_in(_STALLING) & ~fills) | generated
-    only_launches = launching & (bool(meant) and context.host.calls.is_empty())
+    may_launch = (pl.col("group").is_in(_STALLING) & ~fills) | generated
+    only_launches = may_launch & (bool(meant) and context.host.calls.is_empty())
     waits = only_launches & (pl.col("bucket") == "copy_cast") & (length >= thresholds.HOST_WAIT_NS)
     part = (
         pl.when(pl.col("named").is_not_null()).then("named")

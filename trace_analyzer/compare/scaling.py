@@ -113,6 +113,15 @@ class Scaling(Result, frozen=True):
     notes: Annotated[tuple[str, ...], "What to know before trusting it."] = ()
     profiles: Annotated[tuple[Profile, ...], "Profiles of the traces, for plots; no part of the JSON."] = ()
 
+    @property
+    def timed(self) -> str:
+        """What is timed, in a word: of traces without steps their windows."""
+        return _timed(self.profiles)
+
+
+def _timed(sides: Sequence[Profile]) -> str:
+    return "step" if all(side.has_steps for side in sides) else "window"
+
 
 @takes_options_of(analyze)
 def scaling(*sources: SideSource, **options: Any) -> Scaling:
@@ -228,14 +237,15 @@ def _scaled(batches: list[int], sides: list[Profile], others: list[str]) -> Scal
     floor = _host_floor(points, step, sides)
     flip = (floor - line.fixed_ns) / line.per_item_ns if floor is not None and line and line.per_item_ns > 0 else None
     flip = flip if flip is not None and flip > 0 else None
-    proof = _proof(points)
+    timed = _timed(sides)
+    proof = _proof(points, timed)
     is_upper_bound = flip is not None and flip > max(batches) and not others and _steepens(points, pairs, line)
     return Scaling(
         SCHEMA_VERSION,
         tool_version(),
         "ok",
         None,
-        _headline(points, floor, flip, proof, bool(others), is_upper_bound),
+        _headline(points, timed, floor, flip, proof, bool(others), is_upper_bound),
         points=points,
         step=step,
         busy=busy,
@@ -245,7 +255,7 @@ def _scaled(batches: list[int], sides: list[Profile], others: list[str]) -> Scal
         flip_batch=flip,
         is_upper_bound=is_upper_bound,
         overhead_is_proven=proof is not None,
-        contradictions=tuple(_contradictions(points, floor, step)),
+        contradictions=tuple(_contradictions(points, timed, floor, step)),
         notes=(*others, *([proof] if proof else [])),
         profiles=tuple(sides),
     )
@@ -367,7 +377,7 @@ def _host_floor(points: Sequence[Point], step: Sequence[Exponent], sides: Sequen
     return times[min(len(times) - 1, int(_FLOOR_QUANTILE * len(times)))] if times else None
 
 
-def _proof(points: Sequence[Point]) -> str | None:
+def _proof(points: Sequence[Point], timed: str) -> str | None:
     """Write the proof of overhead: the widest range of batches in which the step stays flat.
 
     In that range, idle time decreases as busy time grows.
@@ -383,38 +393,44 @@ def _proof(points: Sequence[Point]) -> str | None:
         return None
     factor, one, other = max(proven, key=lambda item: item[0])
     return (
-        f"Overhead is proven between batch {one.batch} and {other.batch}: {number(factor)} times the work, the step takes"
+        f"Overhead is proven between batch {one.batch} and {other.batch}: {number(factor)} times the work, the {timed} takes"
         f" {other.step_ns / one.step_ns:.2f} times as long and the device works {other.busy_ns / one.busy_ns:.2f} times as long; idle time falls by"
         f" {duration(one.idle_ns - other.idle_ns)} while busy time rises by {duration(other.busy_ns - one.busy_ns)}."
     )
 
 
-def _contradictions(points: Sequence[Point], floor: float | None, step: Sequence[Exponent]) -> list[str]:
+def _contradictions(points: Sequence[Point], timed: str, floor: float | None, step: Sequence[Exponent]) -> list[str]:
     """Name contradictions between the series and a single trace's verdict; both are stated."""
     texts = []
     for point in points:
         at_floor = floor is not None and point.step_ns <= _AT_FLOOR * floor
         if at_floor and point.verdict not in ("overhead-bound", None):
             texts.append(
-                f"Batch {point.batch}: its own verdict is {point.verdict} (the device works {percent(point.busy_ns / point.step_ns)} of the step),"
-                " yet the step still takes the host's time: faster kernels alone save nothing."
+                f"Batch {point.batch}: its own verdict is {point.verdict} (the device works {percent(point.busy_ns / point.step_ns)} of the {timed}),"
+                f" yet the {timed} still takes the host's time: faster kernels alone save nothing."
             )
         grows = [item for item in step if point.batch == item.from_batch and item.growth == "proportional"]
         if grows and not at_floor and point.verdict == "overhead-bound":
             texts.append(
-                f"Batch {point.batch}: its own verdict is overhead-bound, yet from there on the step grows with the work"
+                f"Batch {point.batch}: its own verdict is overhead-bound, yet from there on the {timed} grows with the work"
                 f" (exponent {grows[0].exponent:.2f})."
             )
     return texts
 
 
 def _headline(
-    points: Sequence[Point], floor: float | None, flip: float | None, proof: str | None, others: bool, is_bound: bool
+    points: Sequence[Point],
+    timed: str,
+    floor: float | None,
+    flip: float | None,
+    proof: str | None,
+    others: bool,
+    is_bound: bool,
 ) -> str:
     """Write one sentence: which times grow, and where the regime changes."""
     first, last = points[0], points[-1]
     text = (
-        f"From batch {first.batch} to {last.batch} ({counted(len(points), 'trace')}) the step goes from {duration(first.step_ns)} to"
+        f"From batch {first.batch} to {last.batch} ({counted(len(points), 'trace')}) the {timed} goes from {duration(first.step_ns)} to"
         f" {duration(last.step_ns)}"
     )
     if floor is None:

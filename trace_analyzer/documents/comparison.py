@@ -398,7 +398,7 @@ def _last(turn: Turn) -> list[str]:
 
 
 _OPERATORS = 12
-_SCALING = "Where the host's time a step and the device's line cross, the device takes over."
+_SCALING = "Where the host's time and the device's line cross, the device takes over."
 
 
 def scaling_document(result: scaling.Scaling) -> Document:
@@ -414,18 +414,20 @@ def scaling_document(result: scaling.Scaling) -> Document:
         for p in result.points
     ]  # fmt: skip
     exponents = [
-        (f"{item.exponent:.2f}", item.name, f"{item.from_batch} to {item.to_batch}", f"{duration(item.before_ns)} to {duration(item.after_ns)}",
+        (f"{item.exponent:.2f}", name, f"{item.from_batch} to {item.to_batch}", f"{duration(item.before_ns)} to {duration(item.after_ns)}",
          f"{item.work} x {number(item.work_ratio)}")
-        for item in (*result.step, *result.busy, *result.operators[:_OPERATORS])
+        for items, named in ((result.step, result.timed), (result.busy, None), (result.operators[:_OPERATORS], None))
+        for item in items
+        for name in (named or item.name,)
     ]  # fmt: skip
-    title = "Step, busy and idle time"
+    title = f"{result.timed.capitalize()}, busy and idle time"
     return Document(
         "scaling",
         result.headline,
         (
             Chapter("times", title, [
                 Figure(title, _SCALING, partial(scaling_chart, result)),
-                PlainTable(("Batch", f"Step ({unit})", "Busy", "Idle", "Busy %", "Verdict", "Saves most", "Trace"), "rrrrrlll", points),
+                PlainTable(("Batch", f"{result.timed.capitalize()} ({unit})", "Busy", "Idle", "Busy %", "Verdict", "Saves most", "Trace"), "rrrrrlll", points),
             ]),
             Chapter("exponents", "Exponents", [PlainTable(("Exponent", "Time", "Batches", "From, to", "Work"), "rllll", exponents)],
                     "0 is flat, 1 grows with the work."),
@@ -437,7 +439,7 @@ def scaling_document(result: scaling.Scaling) -> Document:
 def _host_and_device(result: scaling.Scaling) -> list[str]:
     lines = []
     if result.host_floor_ns is not None:
-        lines.append(f"The host takes {duration(result.host_floor_ns)} a step, whatever the batch")
+        lines.append(f"The host takes {duration(result.host_floor_ns)} a {result.timed}, whatever the batch")
     if line := result.device_line:
         lines.append(f"The device takes {duration(line.fixed_ns)} + {duration(line.per_item_ns)} an item")
     if result.flip_batch:
@@ -455,9 +457,9 @@ def scaling_chart(result: scaling.Scaling) -> Chart:
     scale, unit = scale_of(max(point.step_ns for point in result.points))
     batches = [float(point.batch) for point in result.points]
     marks: list[LineMark | Points] = []
-    legend = {"step": "text-soft", "busy": "p-compute", "idle": "p-python"}
-    for name, colour in legend.items():
-        times = [getattr(point, f"{name}_ns") for point in result.points]
+    legend = {result.timed: "text-soft", "busy": "p-compute", "idle": "p-python"}
+    for (name, colour), key in zip(legend.items(), ("step_ns", "busy_ns", "idle_ns"), strict=True):
+        times = [getattr(point, key) for point in result.points]
         heights, texts = [ns / scale for ns in times], [scaled(ns, scale) for ns in times]
         marks.append(LineMark(name, batches, heights, colour))
         marks.append(
@@ -473,7 +475,7 @@ def scaling_chart(result: scaling.Scaling) -> Chart:
     if result.host_floor_ns is not None:
         marks.append(LineMark("host", [batches[0], last], [result.host_floor_ns / scale] * 2, "text-muted", "dashed"))
     return Chart(
-        Axis("batch", counts=True, ends=(0, 1.05 * last)), Axis("time", f"{unit} a step", ends=(0, None)), tuple(marks), legend=tuple(legend.items()),
+        Axis("batch", counts=True, ends=(0, 1.05 * last)), Axis("time", f"{unit} a {result.timed}", ends=(0, None)), tuple(marks), legend=tuple(legend.items()),
         signs=(*((("╌", "host's time"),) if result.host_floor_ns is not None else ()), *((("┈", "device's line"),) if result.device_line else ())),
         height=420, least_width=_NARROWEST,
     )  # fmt: skip
