@@ -193,6 +193,8 @@ def check_estimates(document: dict[str, Any]) -> None:
         steps = list(part["speedups"].values())
         assert steps == sorted(steps, reverse=True), "a curve falls"
         assert steps[0] <= longest
+        side = {"device": "cpu_ns", "host": "device_ns"}.get(part["kind"])
+        assert document["changes"] or side is None or steps[-1] >= floors[side] - 1, "no part alone ends below a floor"
     for scenario in document["scenarios"]:
         if scenario["refused"] is not None:
             assert scenario["step_ns"] is None

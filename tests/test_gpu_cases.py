@@ -8,6 +8,9 @@ import pytest
 from conftest import SAMPLES, sample_report
 
 import trace_analyzer as ta
+from trace_analyzer.replay.changes import Change
+from trace_analyzer.replay.prediction import Replay
+from trace_analyzer.replay.whatif import path_parts
 from trace_analyzer.report import Report, Verdict
 
 pytestmark = pytest.mark.slow
@@ -193,3 +196,22 @@ def test_a_kernel_near_the_memorys_roof_has_nothing_known_to_gain() -> None:
     advice = sample_report("gpu_workloads/layer-norm.json.gz").advice
     assert [item.title for item in advice] == ["Nothing known to gain: kernels reach 62 % of the roof"]
     assert "bandwidth" in advice[0].why
+
+
+def replay_of(name: str) -> Replay:
+    return Replay.of(report_of(name), 0)
+
+
+def test_a_bigger_batch_makes_no_step_shorter_whose_begin_moves_more_than_its_end() -> None:
+    replay, batch = replay_of("resnet50_forward_fp32_b4"), (Change("batch", {"times": 4.0}),)
+    assert replay.outcome(batch).step_ns < replay.identity.step_ns
+    assert replay.predict(batch).step_ns >= replay.identity.step_ns
+
+
+def test_several_changes_may_bring_as_much_as_one_of_them_and_no_part_more_than_its_floor() -> None:
+    replay = replay_of("streams_one")
+    alone, both = (replay.predict(changes) for changes in ((Change("tf32"),), (Change("no-sync"), Change("tf32"))))
+    assert both.low_ns <= alone.low_ns
+    floors = dict(zip(("device", "host"), replay.floors, strict=True))
+    parts = [part for part in path_parts(replay) if part.kind in floors]
+    assert all(part.speedups["inf"] >= floors[part.kind] for part in parts)

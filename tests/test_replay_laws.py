@@ -129,6 +129,7 @@ def test_what_only_removes_time_raises_nothing(program: tuple[list[tuple[str, in
     for predicted in (*alone, together):
         assert 0 <= predicted.low_ns <= predicted.step_ns <= predicted.high_ns <= now
     assert together.step_ns <= min(predicted.step_ns for predicted in alone)
+    assert together.low_ns <= min(predicted.low_ns for predicted in alone)
     graph, without = replay.graph, replay.predict((faster("gpu", inf),))
     ran = replay.weights(()).device[(graph.kind == EXECUTION) & replay.scene.steady].sum() / replay.scene.steady_steps
     assert now - without.low_ns <= 1.01 * ran, "no more than what is removed"

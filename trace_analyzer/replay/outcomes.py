@@ -1,6 +1,7 @@
 """The results of passes over a replay's graph, with the constants and the neighbouring changes of their intervals."""
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import wraps
 from typing import Annotated, Any, TypeVar
 
@@ -9,7 +10,7 @@ from msgspec.structs import replace
 
 from trace_analyzer.replay.changes import Change, side_of
 from trace_analyzer.replay.recording import Ints
-from trace_analyzer.replay.weights import Weights
+from trace_analyzer.replay.weights import NotApplicable, Weights
 
 MIN_HALF_WIDTH, MIN_HALF_RATIO = 0.02, 0.1
 """Least half of an interval: as a share of the step with a slower part, and of the step or the saving, whichever is
@@ -117,6 +118,21 @@ def unless_below(cpu_floor_ns: float, estimates: Iterable[Any]) -> str:
 def only_removes(changes: tuple[Change, ...]) -> bool:
     """Return whether changes only remove time: none is another batch or a slower part."""
     return all(change.name != "batch" and float(change.options.get("factor", 1)) >= 1 for change in changes)
+
+
+def is_bigger(changes: tuple[Change, ...]) -> bool:
+    """Return whether changes only remove time, but for a bigger batch."""
+    times = [float(change.options["times"]) for change in changes if change.name == "batch"]
+    return bool(times) and times[0] > 1 and only_removes(tuple(change for change in changes if change.name != "batch"))
+
+
+def lows_alone(changes: tuple[Change, ...], predict: Callable[[tuple[Change, ...]], Prediction]) -> list[float]:
+    """Return the starts of the intervals of each of several changes, ns, of those that have an estimate alone."""
+    lows = []
+    for change in changes if len(changes) > 1 else ():
+        with suppress(NotApplicable):
+            lows.append(predict((change,)).low_ns)
+    return lows
 
 
 def least_half(changes: tuple[Change, ...], saves_ns: float, step_ns: float) -> float:

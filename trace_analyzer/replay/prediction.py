@@ -41,14 +41,17 @@ from trace_analyzer.replay.outcomes import (
     Prediction,
     faster,
     fewer,
+    is_bigger,
     kept,
     least_half,
+    lows_alone,
     only_removes,
     unexplained_ratio,
     with_options,
 )
 from trace_analyzer.replay.recording import HOST_PARTS, Analysed, Ints, is_any, recording
 from trace_analyzer.replay.weights import (
+    FIRST_DEVICE,
     UNEXPLAINED,
     Attributes,
     Floats,
@@ -101,8 +104,7 @@ class Replay:
         ``measured_ns`` is the step without the profiler: the replay is then of the program without it (`quickened`).
         ``memory_bytes`` is the device's memory where the file has it; else it is that of the catalogue.
         """
-        graph = build(recording(report, device))
-        return Replay(graph, report, measured_ns=measured_ns, memory_bytes=memory_bytes)
+        return Replay(build(recording(report, device)), report, measured_ns=measured_ns, memory_bytes=memory_bytes)
 
     @cached_property
     def known(self) -> Attributes:
@@ -224,6 +226,7 @@ class Replay:
             slowed = self._at_worst(changes) if "prefetch" in names else 0.0
             high = min(high, max(now, slowed))
             low, floor = self._without_recording(changes, low, floor)
+            low = min([low, *lows_alone(changes, self.predict)])
         ends = [low, step, high, *([now, self._if_shared(path, weights)] if is_open else [])]
         others_alone = tuple(change for change in changes if not ch.of_links(change, self.scene))
         if others_alone != changes:
@@ -249,19 +252,19 @@ class Replay:
         return not all(np.array_equal(changed, unchanged) for changed, unchanged in columns)
 
     def _lawful(self, changes: tuple[Change, ...], step: float) -> float:
-        """Return the step, no longer than with less of changes that only remove time, and not below their side's floor.
-
-        The step is the distance of two ends, of which the first may move more than the last.
+        """Return the step: no longer than with less of changes that only remove time, not below their side's floor, and no
+        shorter than without a bigger batch. It is the distance of two ends, of which the first may move more than the last.
         """
         if not only_removes(changes):
-            return step
+            others = tuple(change for change in changes if change.name != "batch")
+            return max(step, self._lawful(others, self.step(others))) if is_bigger(changes) else step
         least = min([step, self.identity.step_ns, *(self.step(fewer) for fewer in fewer(changes))])
         return max(least, self._floor_of(changes))
 
     @kept
     def _floor_of(self, changes: tuple[Change, ...]) -> float:
         """Return the floor of changes of one side, on the CPU's with the launches that they spare; 0 for those of both."""
-        sides = {ch.side_of(change) for change in changes}
+        sides = {*map(ch.side_of, changes)}
         if sides != {"device"}:
             return self.floors[1] if sides == {"host"} else 0.0
         return self._floor(self.weights(changes), infinite_gpu, self.graph.caught_up)
@@ -320,9 +323,8 @@ class Replay:
         """
         noise = NOISE_STEPS if self.has_steps else NOISE_WINDOW
         then = self._host_ratio(path, outcome, weights) * outcome.step_ns
-        if not only_removes(changes):
-            return noise * then
-        return noise * min(then, abs(self.host_on_path * self.identity.step_ns - then))
+        off = abs(self.host_on_path * self.identity.step_ns - then)
+        return noise * (min(then, off) if only_removes(changes) else then)
 
     @cached_property
     def host_on_path(self) -> float:
@@ -383,7 +385,6 @@ class Replay:
 
         Kernels gain half at each edge. Graphs may cover a part of the step only, so half of the step's gain is taken.
         """
-        # Of workers that exist already, the number is not recorded.
         best = (*BEST_CASES, "prefetch") if self.scene.has_workers else BEST_CASES
         others = tuple(change for change in changes if change.name not in best)
         if len(others) == len(changes):
@@ -452,8 +453,8 @@ class Replay:
 
     def round_trip_of(self, target: str) -> float:
         """Return how far a change, read as a recording and undone, misses the step without changes, relative to that."""
-        graph = build(moved_recording(self.graph, self.outcome(faster(target, 2.0)).times))
-        moved = Replay(graph, self._report, self.measure)
+        recorded = moved_recording(self.graph, self.outcome(faster(target, 2.0)).times)
+        moved = Replay(build(recorded), self._report, self.measure)
         back = moved.anchors.mean(moved.outcome(faster(target, 0.5)).times)
         return abs(back / self._unchanged.step_ns - 1) if self._unchanged.step_ns else 0.0
 
@@ -467,7 +468,9 @@ class Replay:
         return label_ns / max(float(label_ns.sum()), 1.0) * outcome.step_ns, curves
 
     def _speedups(self, weights: Weights, label: int, outcome: Outcome) -> Mapping[str, float]:
-        """Return the step with one label's time multiplied by each of `SPEEDUPS`; where none of it matters, all are one pass."""
+        """Return the step with one label's time multiplied by each of `SPEEDUPS`, not below its side's floor."""
+        own_floor = np.dot((label >= FIRST_DEVICE, label < len(HOST_PARTS)), self.floors)
+        floor = float(own_floor) if outcome is self.identity else 0.0
         total, step_ns, graph = outcome.weight, outcome.step_ns, self.graph
         own = np.flatnonzero((self.known.label == label) & ~weights.removed)
         taken = (weights.device + weights.host)[own]
@@ -479,7 +482,7 @@ class Replay:
             faster[own] -= np.rint((1 - factor) * taken).astype(np.int64)
             faster[thread] -= np.rint((1 - factor) * spent).astype(np.int64)
             times, _ = graph.replay(faster)
-            return min(max(self.anchors.mean(times) * self._anchor, weights.at_least_ns), step_ns)
+            return min(max(self.anchors.mean(times) * self._anchor, weights.at_least_ns, floor), step_ns)
 
         gone = step(0.0)
         if gone >= step_ns * (1 - _NOTHING):
@@ -491,8 +494,7 @@ class Replay:
         """Return the time of each label on the path."""
         label_ns = np.zeros(len(self.known.labels))
         thread = self.graph.kind[path] == THREAD
-        rows = self.graph.ref[path[thread]]
-        label_ns[: len(HOST_PARTS)] += weights.parts[:, rows].sum(axis=1)
+        label_ns[: len(HOST_PARTS)] += weights.parts[:, self.graph.ref[path[thread]]].sum(axis=1)
         own = path[~thread]
         np.add.at(label_ns, self.known.label[own], weights.device[own] + weights.host[own])
         return label_ns
