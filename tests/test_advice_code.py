@@ -30,6 +30,7 @@ from test_advice import (
     messages,
     moved,
     optimizer,
+    partly_graphs,
     saved,
     uploads,
 )
@@ -287,6 +288,9 @@ HALVES = [in_a_row("ampere_bf16_s16816gemm_bf16_128x64"), [op("aten::mm", 20 * n
         ("cuda-graphs", [LATE, SCRIPT], "# of the module itself, instead of torch.jit.script\n", "_inductor"),
         # Compiled programs get options of their compiler; where Triton compiles alone, dynamic shapes of Dynamo do not help.
         ("cuda-graphs", LATE, "torch.compile(model", "_inductor"),
+        # A program that replays graphs for over half of its work is told to capture the rest with it, not to compile.
+        ("cuda-graphs", partly_graphs(59), "torch.cuda.CUDAGraph()): step()", "torch.compile"),
+        ("cuda-graphs", partly_graphs(61), "torch.compile(model", "step()"),
         ("cuda-graphs", [LATE, REGION], "torch._inductor.config.triton.cudagraphs = True", "torch.compile("),
         ("fusion", [memory_bound(7), REGION], "", "torch.compile"),
         ("recompilation", iterations(lambda t: python("triton/compiler/compiler.py(226): compile", t, 850)), "Triton", "_dynamo"),

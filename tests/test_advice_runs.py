@@ -111,7 +111,7 @@ def run_all() -> None:
 
     store = Path(tempfile.mkdtemp()) / "store"
     torch.distributed.init_process_group("gloo", init_method=store.as_uri(), rank=0, world_size=1)
-    for name in ("synchronize", "current_stream", "graph", "make_graphed_callables"):
+    for name in ("synchronize", "current_stream", "graph", "make_graphed_callables", "CUDAGraph"):
         setattr(torch.cuda, name, mock.create_autospec(getattr(torch.cuda, name)))
     torch.Tensor.pin_memory = lambda tensor: tensor
     for ranges in (torch.cuda.nvtx, torch.profiler.itt):

@@ -81,7 +81,8 @@ def cuda_graphs(context: AdviceContext) -> Opportunity | None:
     idle = context.launching_idle.join(ended, on="gap_id", how="anti")
     if total(idle, LENGTH_NS) < worth_ns(context):
         return None
-    if not (others.get_column("kind") == "kernel").any() or replayed_ratio(others) > thresholds.REPLAYED_RATIO:
+    replayed = replayed_ratio(others)
+    if not (others.get_column("kind") == "kernel").any() or replayed > thresholds.REPLAYED_RATIO:
         return None
     if is_in_pieces(context) and total(_after_waits(context), LENGTH_NS):
         return None
@@ -98,6 +99,7 @@ def cuda_graphs(context: AdviceContext) -> Opportunity | None:
     compiled, _ = launched_within(context, others, COMPILED)
     already = "; its code is already compiled, but launched kernel by kernel"
     already_compiled = already if 2 * compiled.height > others.height else ""
+    widens = 2 * replayed > 1 and context.program != "serving" and not context.is_compiled
     opportunity = idle_opportunity(
         context,
         idle,
@@ -111,7 +113,7 @@ def cuda_graphs(context: AdviceContext) -> Opportunity | None:
         opportunity,
         if_more="a CPU that launches less often does the rest of its work while the device works",
         values={"between": waits_between(context)},
-        case="decoding" if appends_to_cache(context) else "",
+        case="decoding" if appends_to_cache(context) else "graphs" if widens else "",
         after=("synchronization",) if has_waits(context) else (),
     )
 
