@@ -385,7 +385,7 @@ class Replay:
 
         Kernels gain half at each edge. Graphs may cover a part of the step only, so half of the step's gain is taken.
         """
-        best = (*BEST_CASES, "prefetch") if self.scene.has_workers else BEST_CASES
+        best = (*BEST_CASES, "prefetch") if self.scene.has_workers else BEST_CASES  # their number is not recorded
         others = tuple(change for change in changes if change.name not in best)
         if len(others) == len(changes):
             return step
@@ -469,12 +469,12 @@ class Replay:
 
     def _speedups(self, weights: Weights, label: int, outcome: Outcome) -> Mapping[str, float]:
         """Return the step with one label's time multiplied by each of `SPEEDUPS`, not below its side's floor."""
-        own_floor = np.dot((label >= FIRST_DEVICE, label < len(HOST_PARTS)), self.floors)
-        floor = float(own_floor) if outcome is self.identity else 0.0
+        of_host, has_side = label < len(HOST_PARTS), label < len(HOST_PARTS) or label >= FIRST_DEVICE
+        floor = self.floors[of_host] if has_side and outcome is self.identity else 0.0
         total, step_ns, graph = outcome.weight, outcome.step_ns, self.graph
         own = np.flatnonzero((self.known.label == label) & ~weights.removed)
         taken = (weights.device + weights.host)[own]
-        thread = np.flatnonzero((graph.kind == THREAD) & ~weights.removed) if label < len(HOST_PARTS) else own[:0]
+        thread = np.flatnonzero((graph.kind == THREAD) & ~weights.removed) if of_host else own[:0]
         spent = weights.parts[label, graph.ref[thread]] if thread.size else taken[:0]
 
         def step(factor: float) -> float:
