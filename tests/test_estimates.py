@@ -258,10 +258,18 @@ def test_fused_chains_spare_the_device_time_and_the_cpu_launches(rows: int, firs
     assert ("chains launch several kernels each" in item.why) is (first != "fusion"), (
         "a device that gains nothing is not why"
     )
+    assert "it spares launches, which save" in item.why, "more than kernels that take no time"
+    assert (item.is_of_limit, "although" in item.why) == (True, False), "launching is the limit that it acts on"
     chains = item.predicted
     assert chains is not None
     assert chains.is_known
     assert chains.step_ns < 0.6 * chains.now_ns
+
+
+def test_chains_that_the_device_alone_gains_from_say_nothing_of_launches() -> None:
+    (item,) = (item for item in sample("memory-bandwidth").advice if item.id == "fusion")
+    assert item.predicted is not None
+    assert "launches" not in item.why
 
 
 def test_the_step_now_says_how_much_of_the_window_is_outside_of_steps() -> None:

@@ -76,7 +76,8 @@ def opportunities(
 def _within_floor(fix: Fix, opportunity: Opportunity, estimates: Estimates, context: AdviceContext) -> Opportunity:
     """Return the opportunity of a fix for kernels, or for the host, with the bound that an infinitely fast one sets.
 
-    A known estimate may go beyond: fused kernels spare the CPU their launches. Floors hold for the batch as it is.
+    A known estimate may go beyond: fused kernels spare the CPU their launches, as ``why`` then says. Floors hold for the
+    batch as it is.
     """
     other_batch = fix.replayed is not None and fix.replayed.get("name") == "batch"
     if estimates.floors is None or not estimates.now_ns or not opportunity.is_saving or other_batch:
@@ -88,6 +89,10 @@ def _within_floor(fix: Fix, opportunity: Opportunity, estimates: Estimates, cont
     else:
         return opportunity
     predicted = _predicted(fix, opportunity, estimates, context)
+    if predicted is not None and predicted.step_ns < (1 - thresholds.WORTH_RATIO) * floor_ns:
+        spared, rest = (duration(max(0.0, ns)) for ns in (floor_ns - predicted.step_ns, estimates.now_ns - floor_ns))
+        why = f"{opportunity.why}; it spares launches, which save {spared}: kernels that take no time save {rest}"
+        opportunity = replace(opportunity, why=why, spares_launches=True)
     most_ns = round((1 - floor_ns / estimates.now_ns) * context.window_ns)
     if predicted is not None and (predicted.is_known or _is_hidden(context)):
         most_ns = max(most_ns, _best_ns(predicted, context.window_ns))
@@ -169,7 +174,8 @@ def _item(fix: Fix, opportunity: Opportunity, advice_context: AdviceContext, pre
             most_ns,
             f"{how_bound}; raised to the best end of the replay's interval, since other waits may shrink too",
         )
-    is_of_limit, verdict = _is_of_limit(fix, advice_context), advice_context.verdict
+    launches_limit = opportunity.spares_launches and "overhead-bound" in advice_context.regimes
+    is_of_limit, verdict = launches_limit or _is_of_limit(fix, advice_context), advice_context.verdict
     most, steps = bound_ns / window_ns, advice_context.steps
     shown = None if opportunity.is_part else predicted
     ratio = most if shown is None else _saved_ratio(shown.step_ns, shown)

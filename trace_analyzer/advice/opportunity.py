@@ -32,6 +32,7 @@ class Opportunity(Struct, frozen=True):
     the bound alone. ``if_more`` explains why an estimate may
     far exceed the bound, and ``where_if_more`` then names the code. ``case`` selects the variant of the fix's code, or
     several. Fixes ``after`` which it comes are its preconditions; ``is_first`` is true where it comes before all others.
+    ``spares_launches`` is true of a fix for kernels that saves more than kernels that take no time.
     """
 
     saves_ns: int
@@ -50,6 +51,7 @@ class Opportunity(Struct, frozen=True):
     case: str | tuple[str, ...] = ""
     after: tuple[str, ...] = ()
     is_first: bool = False
+    spares_launches: bool = False
 
 
 _Reasoned = TypeVar("_Reasoned", Opportunity, Advice)
