@@ -558,6 +558,17 @@ def test_a_kernel_that_streams_at_less_than_half_of_the_bandwidth_has_the_code_o
     assert ("strided, broadcast or of several types" in item.why) == (name[0] == "e")
 
 
+def test_kernels_of_one_name_are_told_apart() -> None:
+    calls = [
+        ("cos", [[25_000_000]], "float", us, f"void at::native::elementwise_kernel<128, {us}, f>(int)")
+        for us in (327, 245) * 12
+    ]
+    assert (
+        "elementwise_kernel reaches 30 % of the roof; another elementwise_kernel reaches 40 %"
+        in {item.id: item for item in analysed(eager(calls)).advice}["inefficient-kernels"].why
+    )
+
+
 def updating(name: str, count: int = 88) -> list[object]:
     """Build graphs of a product and so many pointwise kernels in a row, the last of this name; all are too small."""
     pointwise = "void at::native::vectorized_elementwise_kernel<4, at::native::{}(at::TensorIteratorBase&)::x>(int)"

@@ -351,9 +351,10 @@ def _reaching(rows: pl.DataFrame) -> str:
     sums = (pl.col("duration_ns", "roof_ns").sum(), pl.col("roof_ns", "flop").count().name.suffix("_known"))
     longest = rows.group_by("name").agg(*sums).sort("duration_ns", "name", descending=[True, False]).head(3)
     unrated = ("does unknown work", "has an unknown roof")
+    words = [kernel_word(str(name)) for name in longest.get_column("name")]
     return "; ".join(
-        f"{kernel_word(str(name))} {f'reaches {percent(roof / ns)} of the roof' if rated else unrated[worked > 0]}"
-        for name, ns, roof, rated, worked in longest.iter_rows()
+        f"{'another ' * (word in words[:n])}{word} {f'reaches {percent(roof / ns)} of the roof' if rated else unrated[worked > 0]}"
+        for n, (word, (_, ns, roof, rated, worked)) in enumerate(zip(words, longest.iter_rows(), strict=True))
     )
 
 
