@@ -89,12 +89,14 @@ def _within_floor(fix: Fix, opportunity: Opportunity, estimates: Estimates, cont
     else:
         return opportunity
     predicted = _predicted(fix, opportunity, estimates, context)
-    if predicted is not None and predicted.step_ns < (1 - thresholds.WORTH_RATIO) * floor_ns:
+    is_known = predicted is not None and predicted.is_known
+    if predicted is not None and is_known and predicted.step_ns < (1 - thresholds.WORTH_RATIO) * floor_ns:
         spared, rest = (duration(max(0.0, ns)) for ns in (floor_ns - predicted.step_ns, estimates.now_ns - floor_ns))
-        why = f"{opportunity.why}; it spares launches, which save {spared}: kernels that take no time save {rest}"
+        each = " a step" if predicted.has_steps else ""
+        why = f"{opportunity.why}; it spares launches, which save {spared}{each}: kernels that take no time save {rest}"
         opportunity = replace(opportunity, why=why, spares_launches=True)
     most_ns = round((1 - floor_ns / estimates.now_ns) * context.window_ns)
-    if predicted is not None and (predicted.is_known or _is_hidden(context)):
+    if predicted is not None and (is_known or _is_hidden(context)):
         most_ns = max(most_ns, _best_ns(predicted, context.window_ns))
     if most_ns >= opportunity.saves_ns:
         return opportunity
