@@ -17,14 +17,16 @@ from trace_analyzer.vocabulary import RESOURCES
 
 def largest_lever(levers: Sequence[Lever]) -> str:
     """Write what could save most, and how much: ``host time 40 %``; a dash where no lever is worth it."""
-    worth = (lever for lever in levers if lever.saves_ratio >= WORTH_RATIO)
-    return next((f"{RESOURCES[lever.resource]} {percent(lever.saves_ratio)}" for lever in worth), "–")
+    return next((f"{RESOURCES[lever.resource]} {percent(lever.saves_ratio)}" for lever in _worth(levers)), "–")
 
 
 def savings_of(levers: Iterable[Lever]) -> str:
     """Write what the levers that are worth it save: ``40 % without host time, 11 % without copies``; "" for none."""
-    worth = (lever for lever in levers if lever.saves_ratio >= WORTH_RATIO)
-    return ", ".join(f"{percent(lever.saves_ratio)} without {RESOURCES[lever.resource]}" for lever in worth)
+    return ", ".join(f"{percent(lever.saves_ratio)} without {RESOURCES[lever.resource]}" for lever in _worth(levers))
+
+
+def _worth(levers: Iterable[Lever]) -> Iterable[Lever]:
+    return (lever for lever in levers if lever.saves_ratio >= WORTH_RATIO)
 
 
 class Figure(Struct, frozen=True):

@@ -413,12 +413,11 @@ def scaling_document(result: scaling.Scaling) -> Document:
          p.verdict or "–", largest_lever(p.levers), p.path)
         for p in result.points
     ]  # fmt: skip
+    others = (*result.busy, *result.operators[:_OPERATORS])
     exponents = [
         (f"{item.exponent:.2f}", name, f"{item.from_batch} to {item.to_batch}", f"{duration(item.before_ns)} to {duration(item.after_ns)}",
          f"{item.work} x {number(item.work_ratio)}")
-        for items, named in ((result.step, result.timed), (result.busy, None), (result.operators[:_OPERATORS], None))
-        for item in items
-        for name in (named or item.name,)
+        for name, item in (*((result.timed, item) for item in result.step), *((item.name, item) for item in others))
     ]  # fmt: skip
     title = f"{result.timed.capitalize()}, busy and idle time"
     return Document(

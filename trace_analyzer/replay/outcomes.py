@@ -120,10 +120,11 @@ def only_removes(changes: tuple[Change, ...]) -> bool:
     return all(change.name != "batch" and float(change.options.get("factor", 1)) >= 1 for change in changes)
 
 
-def is_bigger(changes: tuple[Change, ...]) -> bool:
-    """Return whether changes only remove time, but for a bigger batch."""
-    times = [float(change.options["times"]) for change in changes if change.name == "batch"]
-    return bool(times) and times[0] > 1 and only_removes(tuple(change for change in changes if change.name != "batch"))
+def beside_a_bigger_batch(changes: tuple[Change, ...]) -> tuple[Change, ...] | None:
+    """Return the other changes, if they only remove time; None without a bigger batch."""
+    others = tuple(change for change in changes if change.name != "batch")
+    is_bigger = any(float(change.options["times"]) > 1 for change in changes if change.name == "batch")
+    return others if is_bigger and only_removes(others) else None
 
 
 def lows_alone(changes: tuple[Change, ...], predict: Callable[[tuple[Change, ...]], Prediction]) -> list[float]:

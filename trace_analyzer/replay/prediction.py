@@ -39,9 +39,9 @@ from trace_analyzer.replay.outcomes import (
     Identity,
     Outcome,
     Prediction,
+    beside_a_bigger_batch,
     faster,
     fewer,
-    is_bigger,
     kept,
     least_half,
     lows_alone,
@@ -256,8 +256,8 @@ class Replay:
         shorter than without a bigger batch. It is the distance of two ends, of which the first may move more than the last.
         """
         if not only_removes(changes):
-            others = tuple(change for change in changes if change.name != "batch")
-            return max(step, self._lawful(others, self.step(others))) if is_bigger(changes) else step
+            others = beside_a_bigger_batch(changes)
+            return step if others is None else max(step, self._lawful(others, self.step(others)))
         least = min([step, self.identity.step_ns, *(self.step(fewer) for fewer in fewer(changes))])
         return max(least, self._floor_of(changes))
 

@@ -61,7 +61,8 @@ def verdict(findings: Findings, levers: Levers = NO_LEVERS) -> Verdict:
     too_little = is_too_little(device)
     if judgement is None or too_little or is_undecided(judgement, parts):
         return _insufficient(findings, judgement, unknown, too_little=too_little)
-    flip, of_regime = _flip(findings, judgement), OF_REGIME[judgement.regime]
+    of_regime = OF_REGIME[judgement.regime]
+    flip = _flip(findings, judgement)
     doubts = tuple(doubts_of(findings, judgement, None if flip is None else flip.step_ns))
     confidence, ratio = confidence_of(findings, judgement, doubts)
     return Verdict(
