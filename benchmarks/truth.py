@@ -81,6 +81,7 @@ def main() -> None:
         ("a warm pass, from the cold first alone", warm(options.traces)),
     ):
         truths += show(title, list(found))
+    print_inside([truth for truth in show("another batch on an H200, the step", list(of_series())) if truth.predicted])
     predicted = [truth for truth in truths if truth.predicted]
     noise = of_recordings(options.pairs)
     changed_more = [truth for truth in predicted if abs(truth.now - truth.came) > noise * truth.now]
@@ -89,11 +90,15 @@ def main() -> None:
         f"changed by over {noise:.0%}": changed_more,
         "known": [t for t in predicted if t.is_known],
     }
-    print(
-        f"\ninside the interval: {sum(truth.inside for truth in predicted)} of {len(predicted)}; off by, in the median:"
-    )
+    print_inside(predicted)
+    print("off by, in the median:")
     for name, group in groups.items():
         print(f"  {name:24} {len(group):3} changes, {np.median([truth.error for truth in group]):6.1%} of the change")
+
+
+def print_inside(truths: list[Truth]) -> None:
+    """Print how many intervals hold what came."""
+    print(f"\ninside the interval: {sum(truth.inside for truth in truths)} of {len(truths)}")
 
 
 def of_recordings(pairs: Path) -> float:
@@ -175,11 +180,31 @@ def narrowed(pairs: Path) -> Iterator[Truth]:
 def batches(pairs: Path, *, work: bool = False) -> Iterator[Truth]:
     """Yield each batch of a recorded series predicted from each other one: the step, or the device's ``work`` alone."""
     sizes = {2: "batch2_again05", 16: "batch16", 64: "batch64", 128: "batch128"}
-    known = {size: pairs / f"a100_forward_{name}.json.gz" for size, name in sizes.items()}
-    for before, after in permutations((size for size, path in known.items() if path.exists()), 2):
-        now, then = (replay_of(known[size]) for size in (before, after))
+    yield from between({size: pairs / f"a100_forward_{name}.json.gz" for size, name in sizes.items()}, work=work)
+
+
+def of_series() -> Iterator[Truth]:
+    """Yield the same of the steps of the series among the samples."""
+    for name, sizes in SERIES.items():
+        yield from between(
+            {size: ROOT / f"sample_traces/gpu_cases/{name}_b{size}.json.gz" for size in sizes}, f"{name}, "
+        )
+
+
+SERIES = {
+    "prefill": (1, 2, 4, 8, 16, 32),
+    "resnet50_forward_bf16cl": (1, 4, 16, 64, 256),
+    "resnet50_forward_fp32": (1, 4, 16, 64, 256),
+}
+"""Batches of each series in `sample_traces/gpu_cases`."""
+
+
+def between(files: dict[int, Path], of: str = "", *, work: bool = False) -> Iterator[Truth]:
+    """Yield each batch of a series predicted from each other one."""
+    for before, after in permutations((size for size, path in files.items() if path.exists()), 2):
+        now, then = (replay_of(files[size]) for size in (before, after))
         change = Change("batch", {"times": after / before})
-        name = f"{before} -> {after} samples"
+        name = f"{of}{before} -> {after} samples"
         if not work:
             yield Truth(name, now.recorded_step_ns, predicted_step(now, (change,)), then.recorded_step_ns)
             continue

@@ -1,6 +1,8 @@
 """Small programs recorded on a GPU whose limit is known, and series of batches: `sample_traces/gpu_cases`."""
 
+import itertools
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from conftest import SAMPLES, sample_report
 import trace_analyzer as ta
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.prediction import Replay
+from trace_analyzer.replay.weights import NotApplicable
 from trace_analyzer.replay.whatif import path_parts
 from trace_analyzer.report import Report, Verdict
 
@@ -66,6 +69,19 @@ def test_a_batch_that_fills_the_device_takes_what_is_predicted(name: str, times:
     came = CASES[then]["mean_ms"] * 1e6
     assert predicted.low_ns <= came <= predicted.high_ns
     assert predicted.step_ns == pytest.approx(came, rel=0.05)
+
+
+def test_intervals_of_another_batch_hold_the_step_that_another_process_took() -> None:
+    """Where the CPU limits a step, each process takes its own time: four of five intervals hold that of the other."""
+    held = []
+    for series in ("prefill", "resnet50_forward_bf16cl", "resnet50_forward_fp32"):
+        sizes = sorted(int(name.rsplit("_b", 1)[1]) for name in CASES if name.startswith(f"{series}_b"))
+        for now, then in itertools.permutations(sizes, 2):
+            with suppress(NotApplicable):
+                predicted = replay_of(f"{series}_b{now}").predict((Change("batch", {"times": then / now}),))
+                held.append(predicted.low_ns <= replay_of(f"{series}_b{then}").recorded_step_ns <= predicted.high_ns)
+    assert len(held) >= 60
+    assert sum(held) >= 0.8 * len(held)
 
 
 TRUTH = FOLDER.parent / "gpu_truth"

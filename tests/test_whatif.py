@@ -459,6 +459,10 @@ def test_text_tells_step_interval_path_and_floors() -> None:
     assert "Floors: no CPU fix goes below 3.74 ms a step.\n" in replace(standard, cpu_floor_ns=0).summary()
     half = whatif(report(SYNCHRONIZED), (Change("batch", {"times": 0.5}),))  # whose step lies below these floors
     assert "Floors, with the batch as it is: no CPU fix goes below 3.74 ms a step" in half.summary()
+    samples = r"as many samples\s+as now take (?P<many>[\d.]+) ms"
+    match = re.search(rf"6.89 ms → (?P<then>[\d.]+) ms .*; {samples}\.", half.summary().replace("\n", " "))
+    assert match is not None
+    assert float(match["many"]) == pytest.approx(2 * float(match["then"]), rel=0.01)
     assert "What would help most" in standard.summary()
     assert all(len(line) <= 80 for line in standard.summary(80).splitlines())
 

@@ -162,8 +162,10 @@ def _prediction(result: WhatIf) -> str:
     if only_removes(result.changes) and not is_saving_known(now, then.step_ns, then.low_ns, then.high_ns):
         return f"What {names} would save is not known: a step may take {ends}, now {duration(now)}."
     longer = f"{percent(-saves)} more" if saves > -1 else f"{number(1 - saves)} times as long"
-    change = f"{percent(saves)} less" if saves > 0 else longer if saves < 0 else "no less"
-    return f"Estimate with {names}: {duration(now)} → {duration(then.step_ns)} ({ends}), {change}."
+    change = "no change" if abs(saves) < _NO_CHANGE else f"{percent(saves)} less" if saves > 0 else longer
+    times = next((float(change.options["times"]) for change in result.changes if change.name == "batch"), None)
+    as_many = f"; as many samples as now take {duration(then.step_ns / times)}" if times else ""
+    return f"Estimate with {names}: {duration(now)} → {duration(then.step_ns)} ({ends}), {change}{as_many}."
 
 
 def _change(saves_ratio: float) -> str:

@@ -23,6 +23,9 @@ MAX_UNEXPLAINED = 0.05
 NOISE_STEPS, NOISE_WINDOW = 0.10, 0.20
 """Relative deviation of the CPU part between recordings of one program: of several steps, and of one window
 (measured on all 12 recordings of one series)."""
+NOISE_BATCH = 0.5
+"""The same of recordings with different batches, each of its own process, where the CPU limits the step: of 75 pairs of four
+series, on an A100 and an H200, 65 lie within it (`benchmarks/truth.py`), and 41 within 0.1 and 0.2."""
 TYPICAL_ERROR = 0.01
 """Share of what a change removes by which typical latencies and gaps may miss those of the changed program."""
 MAX_SPREAD = 2.0
@@ -115,6 +118,11 @@ def unless_below(cpu_floor_ns: float, estimates: Iterable[Any]) -> str:
     return f"{slow} unless it spares launches, as fused kernels do" if "fuse" in below else slow
 
 
+def is_batch(changes: tuple[Change, ...]) -> bool:
+    """Return whether one of the changes is another batch."""
+    return any(change.name == "batch" for change in changes)
+
+
 def only_removes(changes: tuple[Change, ...]) -> bool:
     """Return whether changes only remove time: none is another batch or a slower part."""
     return all(change.name != "batch" and float(change.options.get("factor", 1)) >= 1 for change in changes)
@@ -140,7 +148,16 @@ def least_half(changes: tuple[Change, ...], saves_ns: float, step_ns: float) -> 
     """Return the least half of an interval, ns."""
     if only_removes(changes):
         return MIN_HALF_RATIO * min(saves_ns, step_ns)
-    return (MIN_HALF_BATCH if any(change.name == "batch" for change in changes) else MIN_HALF_WIDTH) * step_ns
+    return (MIN_HALF_BATCH if is_batch(changes) else MIN_HALF_WIDTH) * step_ns
+
+
+def deviation(changes: tuple[Change, ...], now_ns: float, then_ns: float, *, has_steps: bool) -> float:
+    """Return the deviation between recordings of the CPU's time on the path, ns, of which a step has so much now and then.
+
+    Changes that remove time leave the rest as recorded: at most what they take off the path deviates.
+    """
+    noise = NOISE_BATCH if is_batch(changes) else NOISE_STEPS if has_steps else NOISE_WINDOW
+    return noise * (min(then_ns, abs(now_ns - then_ns)) if only_removes(changes) else then_ns)
 
 
 def with_options(changes: tuple[Change, ...], more: Mapping[str, Mapping[str, str]]) -> tuple[Change, ...]:

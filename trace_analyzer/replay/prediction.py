@@ -31,8 +31,6 @@ from trace_analyzer.replay.outcomes import (
     MAX_SPREAD,
     MAX_UNEXPLAINED,
     MIN_HALF_WIDTH,
-    NOISE_STEPS,
-    NOISE_WINDOW,
     SPEEDUPS,
     TYPICAL_ERROR,
     WORST,
@@ -40,8 +38,10 @@ from trace_analyzer.replay.outcomes import (
     Outcome,
     Prediction,
     beside_a_bigger_batch,
+    deviation,
     faster,
     fewer,
+    is_batch,
     kept,
     least_half,
     lows_alone,
@@ -203,11 +203,12 @@ class Replay:
         step = self._lawful(changes, outcome.step_ns)
         inferred = self._inferred_ratio(path, outcome) > INFERRED_RATIO
         error = max(abs(self.identity_ratio), self.round_trip if inferred else 0.0)
+        host_ns = self.host_on_path * now, self._host_ratio(path, outcome, weights) * outcome.step_ns
         half = max(
             hypot(
                 error * step,
                 self._effect_of_rest(weights, outcome.step_ns),
-                self._noise(changes, path, outcome, weights),
+                deviation(changes, *host_ns, has_steps=self.has_steps),
             ),
             least_half(changes, self.identity.step_ns - step, step),
         )
@@ -316,16 +317,6 @@ class Replay:
         """Return the step without unexplained time, ns."""
         return self.run(self._measured, unexplained=False).step_ns
 
-    def _noise(self, changes: tuple[Change, ...], path: Ints, outcome: Outcome, weights: Weights) -> float:
-        """Return the deviation between recordings of the CPU's time on the path, ns.
-
-        Changes that remove time leave the rest as recorded: at most what they take off the path deviates.
-        """
-        noise = NOISE_STEPS if self.has_steps else NOISE_WINDOW
-        then = self._host_ratio(path, outcome, weights) * outcome.step_ns
-        off = abs(self.host_on_path * self.identity.step_ns - then)
-        return noise * (min(then, off) if only_removes(changes) else then)
-
     @cached_property
     def host_on_path(self) -> float:
         """Return the share of CPU time on the critical path."""
@@ -366,7 +357,7 @@ class Replay:
         if ways[0] == changes:
             return step, step
         low, high = (self._end(way, step) for way in ways)
-        if max(low, high) > MAX_SPREAD * min(low, high) and any(change.name == "batch" for change in changes):
+        if max(low, high) > MAX_SPREAD * min(low, high) and is_batch(changes):
             raise NotApplicable(
                 "how much longer kernels take that do not fill the device, and which others libraries choose for another batch, decides:"
                 f" the step may take {max(low, high) / min(low, high):.1f} times as long with the one as with the other"
