@@ -274,17 +274,32 @@ def ranked_ratio(item: Advice) -> float:
     return middle_ratio(then.now_ns, then.low_ns, then.high_ns)
 
 
+def _surer(item: Advice, known: Sequence[Advice]) -> list[Advice]:
+    """Return what is known to save half as much as an estimate too wide for one figure, and more if both turn out worst.
+
+    Where another regime limits, what is known stands before the wide one anyway.
+    """
+    if item.predicted is None or item.predicted.is_known or not item.is_of_limit:
+        return []
+    least, half = _saved_ratio(item.predicted.high_ns, item.predicted), ranked_ratio(item) / 2
+    enough = (other for other in known if other.saving.ratio >= half)
+    return [one for one in enough if one.predicted and _saved_ratio(one.predicted.high_ns, one.predicted) > least]
+
+
 def _ranked(items: Sequence[tuple[Fix, Opportunity, Advice]]) -> tuple[Advice, ...]:
     """Sort by `ranked_ratio`, the largest first; what others come ``after`` stands right before them, if it gains by itself.
 
-    Behind come, in this order: what is for another regime and nothing shows to help; last resorts. What the replay says
-    gains nothing is left out where other advice gains, unless that needs it: then it is last.
+    An estimate too wide for one figure is behind what is `_surer`. Behind all come, in this order: what is for another regime
+    and nothing shows to help; last resorts. What the replay says gains nothing is left out where other advice gains, unless
+    that needs it: then it is last.
     """
 
     def gains_nothing(item: Advice) -> bool:
         return item.predicted is not None and saves_nothing(item.predicted)
 
-    def place(triple: tuple[Fix, Opportunity, Advice]) -> tuple[bool, bool, bool, bool, float]:
+    known = [item for fix, _, item in items if item.predicted and item.predicted.is_known and not fix.last_resort]
+
+    def place(triple: tuple[Fix, Opportunity, Advice]) -> tuple[bool, bool, bool, bool, float, bool]:
         fix, opportunity, item = triple
         shown_to_help = item.predicted is not None and item.predicted.is_known
         return (
@@ -292,7 +307,8 @@ def _ranked(items: Sequence[tuple[Fix, Opportunity, Advice]]) -> tuple[Advice, .
             gains_nothing(item),
             fix.last_resort,
             not (shown_to_help or item.is_of_limit),
-            -ranked_ratio(item),
+            -min([ranked_ratio(item), *map(ranked_ratio, _surer(item, known))]),
+            not shown_to_help,
         )
 
     needs = {fix_id for _, opportunity, item in items if not gains_nothing(item) for fix_id in opportunity.after}
