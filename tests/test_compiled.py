@@ -1,6 +1,7 @@
 """Compiled programs: regions, graph breaks and recompilations, what kernels fuse, and logs of compilations."""
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -77,11 +78,22 @@ def test_a_kernel_of_many_operators_keeps_room_for_its_name(width: int) -> None:
         ("triton_poi_fused__scaled_dot_product_flash_attention_cat_10", "_scaled_dot_product_flash_attention, cat"),
         ("triton_poi_fused_constant_pad_nd_moe_forward_0", "constant_pad_nd, moe_forward"),
         ("triton_tem_fused_addmm_relu_threshold_backward_1", "addmm, relu, threshold_backward"),
+        ("triton_per_fused__fused_rms_norm__unsafe_view_add_10", "_fused_rms_norm, _unsafe_view, add"),
+        ("triton_poi_fused_cat_index_copy_scalar_tensor_split_with_sizes_3", "cat, index_copy, scalar_tensor, split_with_sizes"),
         ("triton_red_fused__scaled_mm_lift_fresh_prepare_softmax_online_2", "_scaled_mm, lift_fresh, prepare_softmax_online"),
     ],
 )  # fmt: skip
 def test_operators_of_a_kernels_name(name: str, fuses: str) -> None:
     assert analysed(launched(name, 0, 10, 5, 1)).tables["fused_kernels"].get_column("fuses").to_list() == [fuses]
+
+
+@pytest.mark.slow
+def test_the_catalogue_knows_the_operators_that_inductor_compiles() -> None:
+    """Check that they are in its list, but for a few of a release after that of which it was made."""
+    pytest.importorskip("torch")
+    listing = runpy.run_path(str(Path(__file__).parents[1] / ".ci" / "operators.py"))
+    operators, known = {*listing["operators"]()}, {*listing["FILE"].read_text("utf-8").splitlines()}
+    assert len(operators - known) < 0.02 * len(operators)
 
 
 PREFIX = "V1125 23:13:23.542000 31949 torch/_dynamo/symbolic_convert.py:5098] "

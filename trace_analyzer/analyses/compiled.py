@@ -17,6 +17,7 @@ import json
 import re
 import textwrap
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ import polars as pl
 
 from trace_analyzer import analysis, errors, schema
 from trace_analyzer.analyses.host import Context
+from trace_analyzer.catalog import FOLDER
 from trace_analyzer.frames.intervals import END_NS
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.options import Options
@@ -190,16 +192,14 @@ FUSED_KERNELS = schema.Table(
 _REGION = r"^Torch-Compiled Region: (?:!\d+/)?(\d+)/(\d+)$"
 _RESUMED = r": torch_dynamo_resume_in_(.+)_at_(\d+)$"
 _FUSED = r"^triton_[a-z]{2,4}_fused_(.+)_\d+$"
-_OPERATOR = (
-    r"(?:_scaled_dot_product_[a-z]+_attention|scaled_dot_product_attention|_?native_(?:layer|group|batch)_norm"
-    r"(?:_legit(?:_no_training|_functional)?)?|native_dropout|_scaled_mm|prepare_softmax_online|lift_fresh|(?:layer|group|batch|instance|rms)_norm|_to_copy"
-    r"|_unsafe_(?:view|index(?:_put)?)|_?log_softmax|_softmax|masked_fill|index_(?:select|put|add|copy|fill)|constant_pad_nd"
-    r"|(?:adaptive_)?(?:avg|max)_pool[123]d(?:_with_indices)?|upsample_[a-z]+[123]d|leaky_relu|nll_loss"
-    r"|cross_entropy(?:_loss)?|new_(?:zeros|ones|full|empty)|(?:zeros|ones|full|empty|rand|randn)_like"
-    r"|(?:slice|select|diagonal)_scatter|scatter_(?:add|reduce)|clamp_(?:min|max)|(?:logical|bitwise)_(?:and|x?or|not)"
-    r"|[a-z0-9]+)(?:_forward|_backward(?:_data)?)?"
-)
-"""Names of operators within a kernel's name, which joins them with underscores: those with underscores first."""
+
+
+@cache
+def _operator() -> str:
+    """Return the pattern of operators within a kernel's name, which joins them with underscores: the longest known ones first."""
+    known = [name for name in (FOLDER / "operators.txt").read_text("utf-8").splitlines() if not name.startswith("#")]
+    longest_first = "|".join(sorted(known, key=len, reverse=True))
+    return f"_(?:{longest_first}|[a-z0-9]+)(?:_forward|_backward(?:_data)?)?"
 
 
 def compile_log(options: Options, trace: Trace) -> pl.DataFrame:
@@ -261,7 +261,7 @@ def fused_kernels(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
     """Return table `fused_kernels`: the runs of each kernel, summed up."""
     runs = activities.filter(pl.col("name").cast(pl.String).str.contains(_FUSED))
     files = trace.operator_inputs.select(pl.col("event_id").alias("operator_id"), "kernel_file").drop_nulls()
-    listed = pl.format("_{}", pl.col("name").str.extract(_FUSED, 1)).str.extract_all(f"_{_OPERATOR}")
+    listed = pl.format("_{}", pl.col("name").str.extract(_FUSED, 1)).str.extract_all(_operator())
     fuses = listed.list.eval(pl.element().str.slice(1)).list.join(", ")
     return FUSED_KERNELS.conform(
         runs.select(pl.col("name").cast(pl.String), "operator_id", "start_ns", END_NS, "duration_ns")
