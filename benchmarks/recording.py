@@ -13,13 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from trace_analyzer.pipeline import analyze
+from trace_analyzer.report.summaries import step_without_recording
 from trace_analyzer.thresholds import RECORDING_ERROR, RECORDING_REPORTED_RATIO
 from trace_analyzer.units import NS_PER_MS
 
 
 def main() -> None:
     """Print the step with the profiler, without it, and the estimate of that, ms; then the medians of their ratios."""
-    folder, rows, took = Path(sys.argv[1]), [], []
+    folder, rows, took, held = Path(sys.argv[1]), [], [], []
     truth = next(path for name in ("truth.json", "cases.json") if (path := folder / name).exists())
     for row in json.loads(truth.read_text("utf-8")):
         trace = folder / row.get("trace", f"{row.get('name')}.json.gz")
@@ -33,6 +34,8 @@ def main() -> None:
         times = np.array([recorded, recorded - unbiased.removed_ns, recorded - unbiased.least_removed_ns])
         times = times / len(verdict.window.steps) / NS_PER_MS
         rows.append(times / row["mean_ms"])
+        if told := step_without_recording(verdict):
+            held.append(told[2] <= row["mean_ms"] * NS_PER_MS <= told[3])
         took.append((times[0] - row["mean_ms"]) / (times[0] - times[1]))
         print(
             f"{trace.name:42} {times[0]:7.2f} ms; without the profiler {row['mean_ms']:7.2f} ms,"
@@ -43,6 +46,7 @@ def main() -> None:
     print(
         f"{len(rows)} programs, {inside} inside; median over the measured: {recorded:.2f} recorded, {low:.2f} to {high:.2f} estimated"
     )
+    print(f"{len(held)} told on the first screen, {sum(held)} inside their interval, which is that of another process")
     less = sum(ratio <= RECORDING_ERROR for ratio in took)
     print(
         f"recording took {np.median(took):.2f} of its estimate in the median, up to {RECORDING_ERROR} of it in {less}"

@@ -14,7 +14,7 @@ from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.weights import NotApplicable
 from trace_analyzer.replay.whatif import path_parts
-from trace_analyzer.report import Report, Verdict
+from trace_analyzer.report import Report, Verdict, summaries
 
 pytestmark = pytest.mark.slow
 
@@ -52,6 +52,14 @@ def test_each_recording_has_a_page(path: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case["limit"]])
 def test_the_verdict_names_the_limit_that_is_known(name: str) -> None:
     assert limit_of(report_of(name).verdict) == CASES[name]["limit"]
+
+
+def test_the_step_without_the_profiler_lies_in_the_interval_that_is_told() -> None:
+    """Of those that are told, five of six do: each was timed without a recording."""
+    told = {name: summaries.step_without_recording(report_of(name).verdict) for name in CASES}
+    held = [times[2] <= 1e6 * CASES[name]["mean_ms"] <= times[3] for name, times in told.items() if times]
+    assert len(held) >= 25
+    assert sum(held) >= 5 / 6 * len(held)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from lazy_report import report_on
 from record_truth import CHANGES, REPEATS, SIZES, Compared, Program, compare, main, measurements, noise
 
 from trace_analyzer.replay.whatif import changes_of
-from trace_analyzer.report import Report
+from trace_analyzer.report import Report, summaries
 from trace_analyzer.units import percent
 
 SAMPLE = SAMPLES / "synthetic_overhead_synchronization.json.gz"
@@ -200,6 +200,8 @@ def test_the_step_without_recording_is_nearer_to_the_measured_one(recorded: dict
             continue
         estimated += 1
         assert abs(unbiased.window_ns / len(window.steps) - measured) < abs(recorded_ns - measured), name
+        if told := summaries.step_without_recording(report.verdict):
+            assert told[2] <= measured <= told[3], name
     assert estimated >= 7
 
 

@@ -200,6 +200,10 @@ RECORDING_MOST_RATIO = 0.6
 """Largest share of a step that recording takes: steps of 77 ms that take 33 ms without it are known."""
 RECORDING_ERROR = 1.5
 """Most that recording takes, of its estimate: in nine of ten programs that were timed without the profiler it took less."""
+NOISE_STEPS = 0.1
+"""Relative deviation of the CPU's time in several steps between processes of one program."""
+NOISE_WINDOW = 0.2
+"""The same of one window: all 12 recordings of one pass differ by no more."""
 RECORDING_REPORTED_RATIO = 0.01
 """Least share of the window that is reported: less changes nothing."""
 RECORDING_SHOWN_RATIO = 0.1

@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from trace_analyzer import thresholds
 from trace_analyzer.replay.changes import Change, side_of
 from trace_analyzer.replay.recording import Ints
 from trace_analyzer.replay.weights import NotApplicable, Weights
@@ -20,12 +21,10 @@ MIN_HALF_BATCH = 0.1
 is off by 5 % in the median of 12 pairs, and in none beyond its interval."""
 MAX_UNEXPLAINED = 0.05
 """Largest unexplained share of the critical path for which the effect of a change is predicted."""
-NOISE_STEPS, NOISE_WINDOW = 0.10, 0.20
-"""Relative deviation of the CPU part between recordings of one program: of several steps, and of one window
-(measured on all 12 recordings of one series)."""
 NOISE_BATCH = 0.5
-"""The same of recordings with different batches, each of its own process, where the CPU limits the step: of 75 pairs of four
-series, on an A100 and an H200, 65 lie within it (`benchmarks/truth.py`), and 41 within 0.1 and 0.2."""
+"""Relative deviation of the CPU part between recordings with different batches, each of its own process, where the CPU limits
+the step: of 75 pairs of four series, on an A100 and an H200, 65 lie within it (`benchmarks/truth.py`), and 41 within
+`thresholds.NOISE_STEPS` and `thresholds.NOISE_WINDOW`."""
 TYPICAL_ERROR = 0.01
 """Share of what a change removes by which typical latencies and gaps may miss those of the changed program."""
 MAX_SPREAD = 2.0
@@ -156,7 +155,7 @@ def deviation(changes: tuple[Change, ...], now_ns: float, then_ns: float, *, has
 
     Changes that remove time leave the rest as recorded: at most what they take off the path deviates.
     """
-    noise = NOISE_BATCH if is_batch(changes) else NOISE_STEPS if has_steps else NOISE_WINDOW
+    noise = NOISE_BATCH if is_batch(changes) else thresholds.NOISE_STEPS if has_steps else thresholds.NOISE_WINDOW
     return noise * (min(then_ns, abs(now_ns - then_ns)) if only_removes(changes) else then_ns)
 
 

@@ -340,7 +340,8 @@ def saves_nothing(then: Predicted) -> bool:
 def step_without_recording(verdict: Verdict) -> tuple[float, float, float, float] | None:
     """Return the recorded step (the window, without steps), and by estimate, at least and at most without the profiler, ns.
 
-    None where the step without it was measured, or is hardly shorter.
+    The ends are those of another process, whose CPU takes its own time. None where the step without the profiler was measured,
+    or is hardly shorter.
     """
     unbiased, window = verdict.debiased, verdict.window
     if unbiased is None or unbiased.is_measured or window is None:
@@ -350,7 +351,8 @@ def step_without_recording(verdict: Verdict) -> tuple[float, float, float, float
         return None
     removed = (0, unbiased.removed_ns, unbiased.most_removed_ns, unbiased.least_removed_ns)
     now, without, least, most = ((recorded - ns) / window.step_count for ns in removed)
-    return now, without, least, most
+    noise = thresholds.NOISE_STEPS if window.steps else thresholds.NOISE_WINDOW
+    return now, without, (1 - noise) * least, min((1 + noise) * most, now)
 
 
 def debiased_worth_a_line(verdict: Verdict) -> Debiased | None:
