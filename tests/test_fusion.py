@@ -63,6 +63,15 @@ def test_a_chain_of_n_passes_is_one_row_however_often_it_runs() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("step", ["ProfilerStep#{}", None])
+def test_a_chain_lies_within_one_step(step: str | None) -> None:
+    """Two equal calls of a step are a chain; the same twelve calls without steps may be a loop over tensors."""
+    steps = [annotation(step.format(i), 100 * i, 90) for i in range(6)] if step else []
+    report = analysed(*steps, *(run(COS_COS, at=100 * i) for i in range(6)))
+    chains = [("x.cos().cos()", 6, 12)] if step else []
+    assert actual(report, "what", "count", "kernel_count") == chains
+
+
 ADD = "void at::native::vectorized_elementwise_kernel<4, add>(int)"
 
 

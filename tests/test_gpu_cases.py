@@ -215,6 +215,16 @@ def test_a_cpu_and_a_device_that_take_equally_long_are_in_balance() -> None:
     assert fuse.predicted.low_ns < 0.95 * fuse.predicted.now_ns < fuse.predicted.high_ns
 
 
+def test_a_chain_takes_what_is_predicted_once_it_is_compiled() -> None:
+    """`x.cos().cos()`, the example of the article."""
+    first = sample_report("gpu_workloads/cos-chain.json.gz").advice[0]
+    compiled = sample_report("gpu_workloads/cos-chain_compiled.json.gz").verdict.window
+    assert first.id == "fusion"
+    assert first.predicted is not None
+    assert compiled is not None
+    assert first.predicted.low_ns <= compiled.length_ns / compiled.step_count <= first.predicted.high_ns
+
+
 def test_a_kernel_near_the_memorys_roof_has_nothing_known_to_gain() -> None:
     """Layer normalization in bf16 takes 180 us eager, and 176 us in a kernel that Inductor generates."""
     advice = sample_report("gpu_workloads/layer-norm.json.gz").advice

@@ -106,6 +106,7 @@ def fusion_runs(
     activities: pl.DataFrame,
     places: pl.DataFrame,
     activity_modules: pl.DataFrame,
+    step_marks: pl.DataFrame,
     device_models: Mapping[int, Device | None],
 ) -> pl.DataFrame:
     """Return each run of kernels that one kernel could replace: the rows of table `fusions` before summing.
@@ -117,7 +118,9 @@ def fusion_runs(
     updates = _updates(host, activities)
     taken = {"call": attention.select("call").explode("call"), "activity_id": updates}
     free = [~pl.col(key).is_in(rows.get_column(key).implode()) for key, rows in taken.items()]
-    chains = _chains(calls.with_columns(pl.all_horizontal("fusible", *free)), tensors)
+    marks = step_marks.select("process_id", start_ns="host_start_ns").sort("process_id", "start_ns")
+    step = intervals.last_started(calls, "launch_start_ns", marks, ["process_id"])
+    chains = _chains(calls.with_columns(pl.all_horizontal("fusible", *free), step.alias("step")), tensors)
     none = pl.DataFrame(schema=_FOUND)
     runs = pl.concat([none, chains, attention.drop("call"), _optimizers(updates)], how="diagonal_relaxed")
     if runs.is_empty():
@@ -150,13 +153,16 @@ def fusion_table(fusion_runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _chains(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFrame:
-    """Find at least two consecutive fusible calls, each of which reads the output of the previous one.
+    """Find at least two consecutive fusible calls of a step, each of which reads the output of the previous one.
 
     Equal calls in a row, `_REPEATS` or more, show no chain by their shapes: they may be a loop over tensors, or one call
     repeated. A fused kernel does not write and read the tensors in between. The saving is the chain's time multiplied
     by their share of its bytes, at the bandwidth that its kernels achieve.
     """
-    together = pl.all_horizontal(pl.col(c) == pl.col(c).shift(1) for c in (*_STREAM, "launch_thread"))
+    together = pl.all_horizontal(
+        pl.col("step").eq_missing(pl.col("step").shift(1)),
+        *(pl.col(c) == pl.col(c).shift(1) for c in (*_STREAM, "launch_thread")),
+    )
     alike = pl.all_horizontal(pl.col(c) == pl.col(c).shift(1) for c in ("operator", "tensors"))
     equal = (together & alike).fill_null(False)
     again = equal & (pl.len().over((~equal).cum_sum()) >= _REPEATS)

@@ -166,6 +166,7 @@ _PRODUCTS = {"bmm": (0, 1), "baddbmm": (1, 2)}
 # Group device activities into calls of operators, with the tensors that each reads and writes.
 
 _STREAM = ["device", "stream"]
+_LAUNCH = ["process_id", "launch_thread", "launch_start_ns"]
 
 
 def calls_with_tensors(activities: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -184,7 +185,7 @@ def calls_with_tensors(activities: pl.DataFrame, operator_inputs: pl.DataFrame) 
     )
     ordered = intervals.sort_spans(
         activities.select(
-            *_STREAM, "start_ns", "activity_id", "operator_id", "operator", "launch_thread", "duration_ns",
+            *_STREAM, "start_ns", "activity_id", "operator_id", "operator", *_LAUNCH, "duration_ns",
             (~fusible).cast(pl.Int64).alias("unfit"),
             (pl.col("bucket") == "softmax").fill_null(False).cast(pl.Int64).alias("softmax"),
         ),
@@ -199,7 +200,7 @@ def calls_with_tensors(activities: pl.DataFrame, operator_inputs: pl.DataFrame) 
 
     runs = (
         ordered.filter(first)
-        .select(*_STREAM, "operator_id", "operator", "launch_thread", "activity_id", "start_ns")
+        .select(*_STREAM, "operator_id", "operator", *_LAUNCH, "activity_id", "start_ns")
         .with_columns(
             pl.int_range(1, pl.len() + 1, dtype=pl.UInt32).alias("call"),
             ends[lookups.argmax_by_group(calls, ends, count)].alias("end_ns"),
