@@ -843,6 +843,23 @@ def test_what_cannot_be_judged(kernels: int, busy_us: int, parts: dict[str, int]
 def test_kernels_of_unknown_limit_are_named_where_they_are_most() -> None:
     unknown = verdict_of(parts_ns=parts_of(memory=3, other=97)).headline
     assert unknown.startswith("For 97 % of the window it is not known what limits the kernels")
+
+
+@pytest.mark.parametrize(
+    ("parts", "is_the_device"),
+    [
+        (parts_of(other=100), True),
+        (parts_of(python=5, other=95), True),
+        (parts_of(python=30, other=70), True),
+        (parts_of(memory=49, other=51), True),
+        (parts_of(unexplained=45, other=55), False),
+        (parts_of(python=20, unlinked=30, other=50), False),
+    ],
+)
+def test_where_only_the_kind_of_kernels_is_open_they_are_said_to_limit_more_than_the_cpu(
+    parts: dict[str, int], is_the_device: bool
+) -> None:
+    assert verdict_of(parts_ns=parts).headline.endswith("they limit more than the CPU.") == is_the_device
     assert "no known cause" in verdict_of(parts_ns=parts_of(memory=3, other=10, unlinked=87)).headline
 
 

@@ -1,7 +1,7 @@
 """Decide what limits the verdict's window from its partition, with evidence and confidence."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, product
 from typing import NamedTuple
 
 from trace_analyzer import thresholds as t, vocabulary
@@ -97,17 +97,19 @@ def is_undecided(judgement: Judgement, parts_ns: Mapping[str, int]) -> bool:
     Kernels with an unknown bound may be compute or memory; idle time with an unknown cause may come from the host or
     from peers.
     """
-    unknown = {part: parts_ns.get(part, 0) for part in COUNTED_NOWHERE}
-    if sum(unknown.values()) <= judgement.groups_ns[judgement.regime]:
+    if sum(parts_ns.get(part, 0) for part in COUNTED_NOWHERE) <= judgement.groups_ns[judgement.regime]:
         return False
+    others = (judge(parts, levers=judgement.levers) for parts in _worlds(parts_ns))
+    return any(other is None or other.regime != judgement.regime for other in others)
+
+
+def _worlds(parts_ns: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """Yield the parts with what counts towards no regime as either of what it may be."""
+    unknown = {part: parts_ns.get(part, 0) for part in COUNTED_NOWHERE}
     kernels = unknown.pop("other", 0)
     known = {part: ns for part, ns in parts_ns.items() if part not in COUNTED_NOWHERE}
-    others = (
-        judge(_with(known, {kind: kernels, waiting: sum(unknown.values())}), levers=judgement.levers)
-        for kind in ("compute", "memory")
-        for waiting in ("python", "device-wait")
-    )
-    return any(other is None or other.regime != judgement.regime for other in others)
+    for bound, waiting in product(("compute", "memory"), ("python", "device-wait")):
+        yield _with(known, {bound: kernels, waiting: sum(unknown.values())})
 
 
 def _with(parts_ns: Mapping[str, int], more_ns: Mapping[str, int]) -> dict[str, int]:
@@ -159,11 +161,14 @@ def _insufficient(findings: Findings, judgement: Judgement | None, unknown_ns: i
             f"Too little device work to judge: {counted(device.kernel_count, 'kernel')} in {duration(device.busy_ns)}."
             " Record several whole steps after a warm-up."
         )
-    elif findings.parts_ns.get("other", 0) > unknown_ns / 2:
+    elif (kernels := findings.parts_ns.get("other", 0)) > unknown_ns / 2:
         headline = (
-            f"For {percent(findings.parts_ns['other'] / window)} of the window it is not known what limits the kernels{known}: no operator with"
+            f"For {percent(kernels / window)} of the window it is not known what limits the kernels{known}: no operator with"
             " shapes launched them and no rule knows their names."
         )
+        worlds = [judge(parts) for parts in _worlds(findings.parts_ns)]
+        if all(world and world.regime in KERNEL_REGIMES for world in worlds):
+            headline += " Compute or memory, they limit more than the CPU."
     elif findings.parts_ns.get(vocabulary.UNRECORDED, 0) > unknown_ns / 2:
         headline = (
             f"For {percent(findings.parts_ns[vocabulary.UNRECORDED] / window)} of the window the CPU waited for device work that the trace lacks{known}."
