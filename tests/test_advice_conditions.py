@@ -1,5 +1,6 @@
 """Test conditions of advice: for each, a trace that calls for it, a near miss, and one that has the fix already."""
 
+import itertools
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -688,6 +689,22 @@ def test_what_may_be_far_from_the_roof_is_not_called_near_it(
     assert missing in item.title
     assert code in item.code
     assert "faster device" not in item.code + item.how_bound
+
+
+def test_the_kernel_to_profile_is_the_first_of_those_named() -> None:
+    """Of one kernel a single run takes longest, of the other one all runs, or those for two operators, together."""
+    runs = [("few_gemm", 3_000)] * 3 + [("many_gemm", 400)] * 40
+    starts = itertools.accumulate((us for _, us in runs), initial=7_000)
+    unknown = [kernel(name, at, us) for (name, us), at in zip(runs, starts, strict=False)]
+    calls = [("cos", [[25_000_000]], "float", 2_000, "frobnicate<1>(int)")] * 3
+    calls += [(name, [[25_000_000]], "float", 1_333, "bumble<2>(int)") for name in ("sin", "exp") * 3]
+    for fix, program, first in (
+        ("less-work", [matmuls(563), unknown], "many_gemm"),
+        ("inefficient-kernels", [eager(calls)], "bumble"),
+    ):
+        item = advised(fix, *program)
+        assert f": {first} " in item.why
+        assert f'"regex:{first}"' in item.code
 
 
 def test_a_bound_holds_idle_time_of_which_no_launch_is_known() -> None:

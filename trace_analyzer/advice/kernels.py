@@ -11,6 +11,7 @@ from trace_analyzer import thresholds
 from trace_analyzer.advice.communication import QUANTIZED, cast_kernels, runs_in_16_bits
 from trace_analyzer.advice.opportunity import (
     Opportunity,
+    by_time,
     in_a_step,
     kernel_opportunity,
     kernel_word,
@@ -304,8 +305,7 @@ def inefficient_kernels(context: AdviceContext) -> Opportunity | None:
     rows = _far_below(context, "inefficient")
     if rows.is_empty():
         return None
-    sums = rows.group_by("name", "bucket", "operator", "dtype").agg(pl.col("duration_ns").sum(), pl.col("blocks").max())
-    longest = sums.sort("duration_ns", "name", "operator", descending=[True, False, False])
+    longest = by_time(rows)
     name, bucket, operator, dtype, _, blocks = longest.row(0)
     loads, explains = next((why for pattern, why in _LOADS.items() if re.search(pattern, name)), ("", ""))
     opportunity = kernel_opportunity(
@@ -485,7 +485,7 @@ def less_work(context: AdviceContext) -> Opportunity | None:
         bound,
         f"{in_a_step(context, heavy.height, 'kernel counts', 'kernels count')} as limited by {_LIMITS[limit]}: {_reaching(heavy)}",
         reached=told,
-        **profiled(context, str(heavy.sort("duration_ns").get_column("name").last() or "")),
+        **profiled(context, str(by_time(heavy).get_column("name").first() or "")),
     )
     return opportunity and replace(opportunity, is_saving=False, case=case)
 

@@ -215,6 +215,13 @@ def largest_operators(kernels: pl.DataFrame, steps: int = 1) -> str:
     return largest_names(spans, pl.col("by"), LENGTH_NS, steps)
 
 
+def by_time(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return these kernels by name, operator and type: the name with most time first, and of each the rows with most."""
+    sums = rows.group_by("name", "bucket", "operator", "dtype").agg(pl.col("duration_ns").sum(), pl.col("blocks").max())
+    of_name = pl.col("duration_ns").sum().over("name")
+    return sums.sort(of_name, "name", "duration_ns", "operator", descending=[True, False, True, False])
+
+
 def profiled(context: AdviceContext, name: str) -> Mapping[str, str]:
     """Return the values of code that profiles a kernel: the command, ``profile``, whose pattern matches no other kernel.
 
