@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from kineto import A100, analysed, annotation, call, copy, kernel, launch, launched, loaded, op
+from kineto import A100, analysed, annotation, call, copy, kernel, launch, launched, loaded, op, python
 from test_advice import (
     ADD,
     CASES,
@@ -705,6 +705,26 @@ def test_the_kernel_to_profile_is_the_first_of_those_named() -> None:
         item = advised(fix, *program)
         assert f": {first} " in item.why
         assert f'"regex:{first}"' in item.code
+
+
+@pytest.mark.parametrize(
+    ("call_after", "frame", "asks"),
+    [
+        ("cudaStreamSynchronize", "pick.py(3): next_token", True),
+        ("cudaStreamSynchronize", "nn.Module: Net_0", False),
+        ("cudaEventQuery", "pick.py(3): next_token", False),
+    ],
+)
+def test_short_python_counts_where_no_graph_takes_it(call_after: str, frame: str, asks: bool) -> None:
+    """A wait after each launch leaves nothing to capture; without waits a graph may hold the step."""
+    loop = [
+        [launched(GEMM, t + 10, t + 15, 100, n + 1), call(call_after, t + 20, 97), python(frame, t + 118, 600)]
+        for n, t in enumerate(range(0, 40 * 750, 750))
+    ]
+    items = {item.id: item for item in analysed(loop).advice}
+    assert ("python-work" in items) == asks
+    assert ("cuda-graphs" in items) == (call_after == "cudaEventQuery")
+    assert not asks or items["python-work"].where.startswith(frame)
 
 
 def test_a_bound_holds_idle_time_of_which_no_launch_is_known() -> None:

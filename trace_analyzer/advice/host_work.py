@@ -21,7 +21,9 @@ from trace_analyzer.advice.opportunity import (
     responsible_code,
     share_of_window,
     total,
+    worth_ns,
 )
+from trace_analyzer.advice.overhead import cuda_graphs
 from trace_analyzer.advice.window_context import (
     BY_INDUCTOR,
     BY_TORCHSCRIPT,
@@ -126,12 +128,27 @@ def record_stacks(context: AdviceContext) -> Opportunity | None:
 
 
 def python_work(context: AdviceContext) -> Opportunity | None:
-    """Propose moving Python out of the loop: idle time in stretches of it without an operator or a call."""
+    """Propose moving Python out of the loop: idle time in stretches of it without an operator or a call.
+
+    Where no graph can take the launches around it, all that is outside of modules counts.
+    """
     causes = ("python",)
     idle = context.idle.filter(pl.col("cause").is_in(causes), context.prepared.is_null())
-    idle = clip(idle, context.silences, ["device"])
+    if total(idle, LENGTH_NS) < worth_ns(context):
+        return None
+    between = idle.clear()
+    if cuda_graphs(context) is None:
+        outside = context.around.modules(idle.get_column("event_id")).is_null()
+        between, idle = idle.filter(outside), idle.filter(~outside)
+    idle = pl.concat([between, clip(idle, context.silences, ["device"])])
     why = "the launching thread is in Python for 1 ms or more at a time, without an operator or a launch"
-    return idle_opportunity(context, idle, causes, why, " in stretches of 1 ms or more without an operator or a call")
+    extra = " in stretches of 1 ms or more without an operator or a call"
+    if between.height:
+        why, extra = (
+            "the launching thread is in Python outside of modules, where no graph takes it",
+            f"{extra}, and outside of modules",
+        )
+    return idle_opportunity(context, idle, causes, why, extra)
 
 
 _WORKERS = "_MultiProcessingDataLoaderIter"
