@@ -297,13 +297,14 @@ def _ranked(items: Sequence[tuple[Fix, Opportunity, Advice]]) -> tuple[Advice, .
     def gains_nothing(item: Advice) -> bool:
         return item.predicted is not None and saves_nothing(item.predicted)
 
-    known = [item for fix, _, item in items if item.predicted and item.predicted.is_known and not fix.last_resort]
+    gaining = [item for fix, _, item in items if not (fix.last_resort or gains_nothing(item))]
+    known = [item for item in gaining if item.predicted and item.predicted.is_known]
 
     def place(triple: tuple[Fix, Opportunity, Advice]) -> tuple[bool, bool, bool, bool, float, bool]:
         fix, opportunity, item = triple
         shown_to_help = item.predicted is not None and item.predicted.is_known
         return (
-            not opportunity.is_first,
+            not (opportunity.is_first or (opportunity.is_first_of_bounds and not known)),
             gains_nothing(item),
             fix.last_resort,
             not (shown_to_help or item.is_of_limit),
@@ -314,8 +315,10 @@ def _ranked(items: Sequence[tuple[Fix, Opportunity, Advice]]) -> tuple[Advice, .
     needs = {fix_id for _, opportunity, item in items if not gains_nothing(item) for fix_id in opportunity.after}
     worth = [one for one in items if not gains_nothing(one[2]) or one[0].id in needs]
     by_place = sorted(worth or items, key=place)
-    gaining = [one for one in by_place if not gains_nothing(one[2])]
-    needed = [[*(other for other in gaining if other[0].id in one[1].after), one] for one in by_place]
+    needed = [
+        [*(other for other in by_place if other[0].id in one[1].after and not gains_nothing(other[2])), one]
+        for one in by_place
+    ]
     return tuple({item.id or item.title: item for group in needed for _, _, item in group}.values())
 
 

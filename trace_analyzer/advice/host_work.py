@@ -103,7 +103,7 @@ def cpu_preparation(context: AdviceContext) -> Opportunity | None:
 def record_stacks(context: AdviceContext) -> Opportunity | None:
     """Ask for stacks where the host recorded nothing for a large share of idle time: it saves nothing by itself.
 
-    It is first where this is the verdict's cause, or most of the idle time.
+    It is first where this is the verdict's cause, or most of the idle time, or where no other advice has a known estimate.
     """
     idle = context.idle.lazy().filter(pl.col("cause") == "host-unknown")
     ns, all_ns = total(idle, LENGTH_NS), total(context.idle, LENGTH_NS)
@@ -122,6 +122,7 @@ def record_stacks(context: AdviceContext) -> Opportunity | None:
         members=places,
         is_saving=False,
         is_first=context.verdict.cause == "host-unknown" or 2 * ns > all_ns,
+        is_first_of_bounds=True,
         case=case,
         values={"what": "labels" if case == "stacks" else "stacks"},
     )

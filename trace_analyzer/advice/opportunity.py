@@ -31,7 +31,8 @@ class Opportunity(Struct, frozen=True):
     where the fix's change in the replay matches the rule, with its ``options``; where that ``is_part`` of the fix, it raises
     the bound alone. ``if_more`` explains why an estimate may
     far exceed the bound, and ``where_if_more`` then names the code. ``case`` selects the variant of the fix's code, or
-    several. Fixes ``after`` which it comes are its preconditions; ``is_first`` is true where it comes before all others.
+    several. Fixes ``after`` which it comes are its preconditions; ``is_first`` is true where it comes before all others,
+    ``is_first_of_bounds`` where it does so unless some of these have a known estimate.
     ``spares_launches`` is true of a fix for kernels that saves more than kernels that take no time.
     """
 
@@ -51,6 +52,7 @@ class Opportunity(Struct, frozen=True):
     case: str | tuple[str, ...] = ""
     after: tuple[str, ...] = ()
     is_first: bool = False
+    is_first_of_bounds: bool = False
     spares_launches: bool = False
 
 
