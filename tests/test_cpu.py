@@ -373,14 +373,20 @@ def test_a_fused_optimizer_still_passes_over_the_parameters_once(
     assert "cpu-unrecorded" not in items, "it is the optimizer that runs"
 
 
-def test_an_optimizer_does_not_pass_over_the_gradient_of_a_table_that_is_sparse() -> None:
+@pytest.mark.parametrize(
+    ("optimizer", "of_the_table"), [("SGD", "SGD"), ("Adam", "SparseAdam"), ("AdamW", "SparseAdam")]
+)
+def test_an_optimizer_does_not_pass_over_the_gradient_of_a_table_that_is_sparse(
+    optimizer: str, of_the_table: str
+) -> None:
     made = CPU_CASES["cpu-embedding"][0](1_000)
-    update = [annotation("Optimizer.step#SGD.step", 1_000, 300), op("aten::add_", 1_000, 300)]
+    update = [annotation(f"Optimizer.step#{optimizer}.step", 1_000, 300), op("aten::add_", 1_000, 300)]
     freed = annotation("Optimizer.zero_grad#SGD.zero_grad", 1_300, 100)
     (item,) = (
         item for item in analysed(made, update, freed, op("aten::mm", 1_400, 40), devices=[]).advice if item.id == "cpu-embedding"
     )  # fmt: skip
     assert item.saves_ns_at_most == 1_400_000
+    assert f"torch.optim.{of_the_table}(" in item.code
 
 
 def test_each_optimizer_of_the_program_keeps_its_class() -> None:

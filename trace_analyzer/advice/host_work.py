@@ -247,6 +247,7 @@ def cpu_advice(run: CpuRun, names: pl.DataFrame, settings: RunMetadata | None) -
         "numbers in a loop": _reads_numbers(run),
         "training": names.get_column("phase").is_in(GRADIENTS).any(),
         "convolutions": name.str.contains("convolution").any(),
+        "Adam": name.str.extract(event_names.OPTIMIZER_STEP).str.contains("Adam").any(),
         "DDP": name.str.contains(event_names.DDP).any(),
         "workers": name.str.contains("_MultiProcessingDataLoaderIter").any(),
         "another loader": not name.str.contains(event_names.OF_DATALOADER).any(),

@@ -285,7 +285,7 @@ def _read(content: source.Content) -> TraceDocument:
         held = f"no operator, call or kernel, only metadata ({units.counted(count, 'event')})" if count else "no event"
         raise NotATrace(
             f"{name}: holds {held}: was the profiler active while"
-            " the model ran? With a schedule, prof.step() has to be called wait + warmup + active times"
+            " the model ran? With a schedule, export in on_trace_ready, and call prof.step() wait + warmup + active times"
         )
     return TraceDocument(walk.header, events, count, tuple(notes))
 
