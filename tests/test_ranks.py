@@ -31,9 +31,20 @@ from trace_analyzer.ranks import lateness
 from trace_analyzer.ranks.files import files_of, numbered
 from trace_analyzer.ranks.job import JobReport, analyze_ranks, judge
 from trace_analyzer.ranks.joining import Problem, joined
+from trace_analyzer.ranks.matching import coded
 from trace_analyzer.ranks.recording import exposed_pieces, group_of, summarize
 from trace_analyzer.ranks.stragglers import imbalance, sentence, slowdown, with_problems
-from trace_analyzer.ranks.summary import STEPS, WORK, RankSummary, frames_of, from_bytes, ranks_of, runs_of, to_bytes
+from trace_analyzer.ranks.summary import (
+    JOINED,
+    STEPS,
+    WORK,
+    RankSummary,
+    frames_of,
+    from_bytes,
+    ranks_of,
+    runs_of,
+    to_bytes,
+)
 from trace_analyzer.ranks.waits import UNSPLIT, _Grid, _uncharged
 from trace_analyzer.render.html import rank_map
 from trace_analyzer.schema import typed
@@ -615,7 +626,7 @@ def uncharged(late: Any, slots: Any, cut: int = 0) -> Any:
         place, rank = (axis.ravel() for axis in np.indices(late[part].shape))
         if len(place):
             grid = _Grid(rank, place, slots[part].ravel(), late[part].ravel())
-            parts.append(_uncharged(grid, charged, then).reshape(late[part].shape))
+            parts.append(grid.advanced(charged, then, _uncharged).reshape(late[part].shape))
     return np.concatenate(parts)
 
 
@@ -630,6 +641,22 @@ def test_uncharged_lateness_agrees_with_a_naive_scan(ranks: int, rows: list[tupl
             earlier = [p for p in range(place) if slots[p][rank] == slots[place][rank]]
             since = range(earlier[-1] + 1 if earlier else 0, place)
             assert own[place][rank] == max(0, late[place][rank] - sum(int(own[p][rank]) for p in since))
+
+
+def test_collectives_without_a_key_stay_without_where_another_key_repeats() -> None:
+    rows = [(rank, row, "g" if row < 2 else None, 1 if row < 2 else None) for rank in (0, 1) for row in range(5)]
+    known = pl.DataFrame(
+        rows, schema={"rank": pl.Int64, "row": pl.UInt32, "group": pl.String, "seq": pl.Int64}, orient="row"
+    )
+    texts = {"kind": "all_reduce", "dtype": "Float", "comms_id": None}
+    others = {name: pl.lit(texts.get(name, 1), dtype) for name, dtype in JOINED.items() if name not in known.columns}
+    others["step"] = pl.lit(None, pl.Int64)
+    enums = pl.col(pl.String).cast(pl.Enum(["all_reduce", "Float", "g"]))
+    keys = coded(known.with_columns(**others).with_columns(enums), [])[0].get_column("key")
+    own, other = keys[:5], keys[5:]
+    assert own.is_not_null().to_list() == [True, True, False, False, False]
+    assert own[0] != own[1]
+    assert own.equals(other, null_equal=True)
 
 
 def test_exposed_pieces() -> None:

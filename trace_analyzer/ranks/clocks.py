@@ -71,11 +71,11 @@ def fit_clocks(ends: pl.DataFrame, clocks: int, origin_ns: int) -> Fit:
     return Fit(offset, drift, component, origin_ns)
 
 
-def aligned(rows: pl.DataFrame, fit: Fit, time: str = "end_ns") -> pl.Expr:
-    """Return column ``time`` of rows with a ``clock``, converted to the common clock, in ns."""
+def aligned(rows: pl.DataFrame, fit: Fit) -> pl.Expr:
+    """Return ``end_ns`` of rows with a ``clock``, converted to the common clock, in ns."""
     offset = pl.lit(pl.Series(fit.offset_ns).gather(rows.get_column("clock")))
     drift = pl.lit(pl.Series(fit.drift).gather(rows.get_column("clock")))
-    since = (pl.col(time) - fit.origin_ns).cast(pl.Float64)
+    since = (pl.col("end_ns") - fit.origin_ns).cast(pl.Float64)
     return ((since - offset) / (1 + drift)).round().cast(pl.Int64) + fit.origin_ns
 
 

@@ -44,7 +44,7 @@ class Spool:
             schema={"key": pl.UInt64, "part": pl.Int32, "there": pl.Int64, "group_size": pl.Int32}
         )
         self._sizes = Counter[int | None]()
-        self._groups: list[pl.DataFrame] = []
+        self._groups = [pl.DataFrame(schema={"group": pl.String, "time_ns": pl.Int64, "collectives": pl.Int64})]
         self._pairs: list[pl.DataFrame] = []
         self.kinds: list[str] = []
 
@@ -65,7 +65,8 @@ class Spool:
             return
         self._sizes.update(dict(rows.group_by("group_size").len().iter_rows()))
         parted = self._with_part(rows)
-        for name, frame in (("rows", parted), ("pieces", pieces.with_columns(_parts_of(pieces, parted)))):
+        pieces = pieces.join(parted.select("rank", "row", "part"), on=["rank", "row"], maintain_order="left")
+        for name, frame in (("rows", parted), ("pieces", pieces)):
             for (part,), own in frame.group_by("part", maintain_order=True):
                 files = self._kept[name, int(part)]
                 path = Path(self._folder.name) / f"{name}.{part}.{len(files)}.parquet"
@@ -140,9 +141,8 @@ class Spool:
 
     def groups(self) -> pl.DataFrame:
         """Return group, time_ns and collectives of process groups, longest first."""
-        schema = {"group": pl.String, "time_ns": pl.Int64, "collectives": pl.Int64}
-        together = pl.concat(self._groups) if self._groups else pl.DataFrame(schema=schema)
-        return together.group_by("group").agg(pl.all().sum()).sort("time_ns", "group", descending=[True, False])
+        sums = pl.concat(self._groups).group_by("group").agg(pl.all().sum())
+        return sums.sort("time_ns", "group", descending=[True, False])
 
     def pairs(self) -> pl.DataFrame:
         """Return from, to, step and count of sends, as their ranks recorded them."""
@@ -152,13 +152,6 @@ class Spool:
         """Remove the files."""
         if self._folder is not None:
             self._folder.cleanup()
-
-
-def _parts_of(pieces: pl.DataFrame, rows: pl.DataFrame) -> pl.Series:
-    """Return the part of each piece's row; ``rows`` are all rows of some ranks, rank after rank."""
-    ranks, firsts = np.unique(rows.get_column("rank").to_numpy(), return_index=True)
-    first = firsts[np.searchsorted(ranks, pieces.get_column("rank").to_numpy())]
-    return rows.get_column("part").gather(first + pieces.get_column("row").to_numpy())
 
 
 ProblemKind = Literal["missing", "cut", "duplicate", "foreign", "failed"]

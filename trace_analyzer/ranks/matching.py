@@ -73,9 +73,8 @@ def coded(rows: pl.DataFrame, kinds: list[str]) -> tuple[pl.DataFrame, pl.DataFr
     )
     if _repeats(result):  # as for sends of one channel in a step
         again = pl.int_range(pl.len()).over("rank", "key").cast(pl.UInt64)
-        result = result.with_columns(
-            pl.when(again > 0).then(_mixed(pl.col("key"), again)).otherwise("key").alias("key")
-        )
+        is_again = pl.col("key").is_not_null() & (again > 0)
+        result = result.with_columns(pl.when(is_again).then(_mixed(pl.col("key"), again)).otherwise("key").alias("key"))
     return typed(result, ROWS), pairs
 
 
@@ -97,9 +96,6 @@ def _with_channels(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
     Also returns rank, from, to, step and count of sends and receives.
     """
-    if not rows.get_column("is_pair").any():
-        none = {"rank": pl.Int64, "from": pl.Int64, "to": pl.Int64, "step": pl.Int64, "count": pl.Int64}
-        return rows.with_columns(pl.lit(None, pl.UInt64).alias("channel")), pl.DataFrame(schema=none)
     source = pl.when(pl.col("destination").is_not_null()).then(pl.coalesce("source", "rank")).otherwise("source")
     destination = (
         pl.when(pl.col("source").is_not_null()).then(pl.coalesce("destination", "rank")).otherwise("destination")
@@ -178,8 +174,6 @@ def matched_by_ends(rows: pl.DataFrame, first_match: int) -> pl.DataFrame:
     then paired in order. Where more ranks meet than the group has, nothing is matched.
     """
     open_rows = rows.filter(pl.col("match").is_null(), pl.col("is_split"), pl.col("end_ns").is_not_null())
-    if open_rows.is_empty():
-        return rows
     key = ["component", "signature", "group_size"]
     ordered = open_rows.select("rank", "row", *key, "end_ns").sort(*key, "end_ns", "rank", "row")
     begins = (

@@ -16,7 +16,7 @@ from trace_analyzer.analyses.communication import collective_inputs, hiding_work
 from trace_analyzer.catalog.event_names import PROFILER_STEP_NAME
 from trace_analyzer.compare.profiles import CALLS, ROWS, Profile, profile_of
 from trace_analyzer.compare.sides import units_of_rows
-from trace_analyzer.frames.intervals import END_NS, LENGTH_NS, lookup_at, union
+from trace_analyzer.frames.intervals import END_NS, LENGTH_NS, lookup_at, split_by, union
 from trace_analyzer.ingest import Trace, load
 from trace_analyzer.ingest.trace import Header, rank_of
 from trace_analyzer.ranks import summary
@@ -186,37 +186,17 @@ def _with_groups(rows: pl.DataFrame, trace: Trace) -> tuple[pl.DataFrame, tuple[
 
 def exposed_pieces(collectives: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     """Return `EXPOSED` of collectives in their order: the parts that the disjoint spans of ``work`` do not cover."""
-    if collectives.is_empty():
-        return pl.DataFrame(schema=summary.EXPOSED)
-    work = work.sort("start_ns")
-    edges = pl.Series([-(2**62)]), pl.Series([2**62])
-    idle_from = pl.concat([edges[0], work.get_column("end_ns")])
-    idle_to = pl.concat([work.get_column("start_ns"), edges[1]])
-    starts = collectives.get_column("start_ns")
-    ends = starts + collectives.get_column("duration_ns")
-    first, last = idle_to.search_sorted(starts, "right"), idle_from.search_sorted(ends, "left")
-    pieces = (
-        pl.DataFrame({"start": starts, "end": ends, "first": first, "last": last})
-        .with_row_index("row")
-        .with_columns(pl.int_ranges("first", "last").alias("gap"))
-        .explode("gap")
-        .drop_nulls("gap")
-    )
-    if pieces.is_empty():
-        return pl.DataFrame(schema=summary.EXPOSED)
-    gaps = pieces.get_column("gap")
-    cut = pieces.with_columns(
-        pl.max_horizontal("start", idle_from.gather(gaps)).alias("from_ns"),
-        pl.min_horizontal("end", idle_to.gather(gaps)).alias("to_ns"),
-    ).filter(pl.col("from_ns") < pl.col("to_ns"))
-    length = pl.col("end") - pl.col("start")
-    cut = cut.filter((pl.col("to_ns") - pl.col("from_ns")).sum().over("row") < length)
-    share = ((pl.col("from_ns") - pl.col("start")) * _MOST_PIECES // length).cast(pl.Int64)
+    device, begin, length = pl.lit(0).alias("device"), pl.col("begin_ns"), pl.col("duration_ns")
+    spans = collectives.select(device, "start_ns", END_NS, "duration_ns", begin_ns="start_ns").with_row_index("row")
+    hiding = work.select(device, "start_ns", "end_ns", is_hidden=True)
+    open_ = split_by(spans, hiding, ["device"], ["is_hidden"]).filter(pl.col("is_hidden").is_null())
+    cut = open_.filter(LENGTH_NS.sum().over("row") < length)
+    share = (pl.col("start_ns") - begin) * _MOST_PIECES // length
     piece = pl.when(pl.len().over("row") > _MOST_PIECES).then(share).otherwise(pl.int_range(pl.len()).over("row"))
     joined = cut.group_by("row", piece.alias("piece"), maintain_order=True).agg(
-        (pl.col("from_ns") - pl.col("start")).min().alias("start_ns"),
-        (pl.col("to_ns") - pl.col("start")).max().alias("end_ns"),
-        (pl.col("to_ns") - pl.col("from_ns")).sum().alias("exposed_ns"),
+        LENGTH_NS.sum().alias("exposed_ns"),
+        (pl.col("start_ns") - begin).min(),
+        (pl.col("end_ns") - begin).max(),
     )
     return typed(joined, summary.EXPOSED)
 

@@ -93,11 +93,10 @@ def slowdown(own: pl.DataFrame, role_of: pl.DataFrame, transfer_ratio: float) ->
     between = means.group_by("role", maintain_order=True).agg(_cv("mean"), pl.len()).drop_nulls()
     weighted = (pl.col("mean") * pl.col("len")).sum() / pl.col("len").sum()
     between_cv = between.select(weighted).item() if between.height else None
-    within_cv = means.get_column("cv").mean()
+    within_cv = means.select(pl.col("cv").mean()).item()
     stages = means.group_by("role").agg(pl.col("mean").mean())
     stages_ratio = stages.select(pl.col("mean").max() / pl.col("mean").mean()).item() if stages.height > 1 else None
     steps = by_step.height
-    between_cv, within_cv = (None if cv is None else float(cv) for cv in (between_cv, within_cv))  # type: ignore[arg-type]
     kind: SlowdownKind
     if estimate <= LEAST:
         kind = "network" if transfer_ratio >= NETWORK else "even"
@@ -109,7 +108,7 @@ def slowdown(own: pl.DataFrame, role_of: pl.DataFrame, transfer_ratio: float) ->
         kind = "data"
     else:
         kind = "worker"
-    return Slowdown(kind, float(estimate), between_cv, within_cv, stages_ratio, worst, worst_steps, steps)
+    return Slowdown(kind, estimate, between_cv, within_cv, stages_ratio, worst, worst_steps, steps)
 
 
 def _cv(column: str) -> pl.Expr:

@@ -299,18 +299,11 @@ def _frame(name: str, lines: Sequence[bytes]) -> tuple[pl.DataFrame, list[int]]:
 
 def _headed(document: Mapping[str, Any]) -> RankSummary:
     rest = {key: value for key, value in document.items() if key not in ("n_collectives", "groups")}
-    return replace(read_as(RankSummary, rest), groups=tuple(_group(group) for group in document["groups"]))
+    groups = (_group_of(json.dumps(group)) for group in document["groups"])
+    return replace(read_as(RankSummary, rest), groups=tuple(groups))
 
 
-def _group(document: Mapping[str, Any]) -> RankGroup:
-    """Return a process group from a summary's document; ranks of a job share equal ones.
-
-    Raises errors that `from_bytes` handles.
-    """
-    return _group_of(json.dumps(document))
-
-
-@lru_cache(1 << 14)
+@lru_cache(1 << 14)  # ranks of a job share equal groups
 def _group_of(text: str) -> RankGroup:
     document = json.loads(text)
     runs = document["ranks"]

@@ -14,7 +14,6 @@ from trace_analyzer.ranks.joining import Spool
 from trace_analyzer.ranks.matching import WAYS
 
 Integers = npt.NDArray[np.int64]
-_DURATION_BITS = 40
 UNSPLIT = (
     "are sends or receives, which hold two ranks only",
     "end on one rank before another starts: they are not one collective",
@@ -36,53 +35,33 @@ def with_waits(rows: pl.DataFrame, world_size: int | None, allowed_ns: int, send
     ``allowed_ns``, is removed. ``sends`` is the code of sends and receives, which are never split.
     """
     own = rows.filter(pl.col("match").is_not_null(), pl.col("kind") != sends)
-    start, end = pl.col("end_ns") - pl.col("duration_ns"), pl.col("end_ns")
-    sums = own.group_by("match").agg(
+    duration, end = pl.col("duration_ns"), pl.col("end_ns")
+    matches = own.group_by("match").agg(
         (2 * pl.len() > pl.coalesce(pl.col("group_size").max(), world_size or 0)).alias("is_most"),
-        (start.max() - end.min() <= allowed_ns).alias("is_possible"),
+        ((end - duration).max() - end.min() <= allowed_ns).alias("is_possible"),
         (pl.col("is_split").all() | (end.max() - end.min() <= allowed_ns)).alias("is_held"),
+        duration.min().alias("shortest_ns"),
+        duration.bottom_k(2).max().alias("second_ns"),
+        duration.sort().get(pl.len() // 2).alias("middle_ns"),
     )
-    matches = rows.select((pl.col("match").max() + 1).fill_null(0)).item()
-    lengths = _lengths(own.get_column("match").to_numpy(), own.get_column("duration_ns").to_numpy(), matches)
-    by_match = pl.DataFrame({"match": np.arange(len(lengths[0]), dtype=np.uint32)}).join(
-        sums, on="match", how="left", maintain_order="left"
-    )
-
-    def of_match(values: pl.Series | Integers) -> pl.Expr:
-        return pl.lit(pl.Series(values)).gather(pl.col("match"))
-
-    shortest, second, middle = lengths
-    of_sends, is_wrong = pl.col("kind") == sends, pl.col("is_split") & ~of_match(by_match.get_column("is_possible"))
-    waits = rows.with_columns(
+    of_sends, is_wrong = pl.col("kind") == sends, pl.col("is_split") & ~pl.col("is_possible")
+    waits = rows.join(matches, on="match", how="left", maintain_order="left").with_columns(
         pl.when(of_sends).then(0).when(is_wrong).then(1)
-        .when(~of_match(by_match.get_column("is_held"))).then(2)
+        .when(~pl.col("is_held")).then(2)
         .when(pl.col("match").is_null()).then(pl.when(pl.col("key").is_null() & ~pl.col("is_split")).then(3).otherwise(4))
         .cast(pl.UInt8).alias("reason")
     ).with_columns(pl.when(pl.col("reason").ne_missing(1)).then(name).alias(name) for name in ("match", "by"))  # fmt: skip
     is_split = pl.col("reason").is_null()
     return waits.with_columns(
-        pl.when(is_split).then(pl.col("duration_ns") - of_match(shortest)).alias("wait_ns"),
-        pl.when(is_split).then((of_match(middle) - pl.col("duration_ns")).clip(0)).alias("late_ns"),
-        pl.when(is_split).then(of_match(by_match.get_column("is_most"))).alias("is_most"),
+        pl.when(is_split).then(duration - pl.col("shortest_ns")).alias("wait_ns"),
+        pl.when(is_split).then((pl.col("middle_ns") - duration).clip(0)).alias("late_ns"),
+        pl.when(is_split).then("is_most").alias("is_most"),
     ).select(
-        pl.exclude("signature", "key", "group_size", "clock", "is_split"),
-        ((pl.col("wait_ns") == 0) & (of_match(second - shortest) > 0)).alias("is_last"),
-    )
-
-
-def _lengths(match: npt.NDArray[np.uint32], duration: Integers, matches: int) -> tuple[Integers, Integers, Integers]:
-    """Return the shortest, second and median duration of each match, by its number; the longer of two medians."""
-    if not len(match):
-        return tuple(np.zeros((3, matches), dtype=np.int64))  # type: ignore[return-value]
-    # One sort of integers: match in the high bits, duration (below 2^40 ns, 18 minutes) in the low bits.
-    numbers = match.astype(np.int64) << _DURATION_BITS
-    numbers |= np.minimum(duration, (1 << _DURATION_BITS) - 1)
-    numbers.sort()
-    count = np.bincount(match, minlength=matches)
-    first = np.cumsum(count) - count
-    places = (first, first + np.minimum(1, np.maximum(count - 1, 0)), first + count // 2)
-    mask = (1 << _DURATION_BITS) - 1
-    return tuple(numbers[np.minimum(place, len(numbers) - 1)] & mask for place in places)
+        pl.exclude(
+            "signature", "key", "group_size", "clock", "is_split", "is_possible", "is_held", "shortest_ns", "second_ns", "middle_ns"
+        ),
+        ((pl.col("wait_ns") == 0) & (pl.col("second_ns") > pl.col("shortest_ns"))).alias("is_last"),
+    )  # fmt: skip
 
 
 def with_exposed_waits(rows: pl.DataFrame, exposed: pl.DataFrame) -> pl.DataFrame:
@@ -92,22 +71,20 @@ def with_exposed_waits(rows: pl.DataFrame, exposed: pl.DataFrame) -> pl.DataFram
     exposed.
     """
     is_whole = pl.col("exposed_ns") == pl.col("duration_ns")
-    if exposed.is_empty():
-        rows = rows.with_columns(pl.when(is_whole).then("wait_ns").otherwise(0).alias("exposed_wait_ns"))
-    else:
-        waits = rows.filter(pl.col("wait_ns") > 0).select("rank", "row", "wait_ns")
-        inside = pl.min_horizontal("end_ns", "wait_ns") - pl.col("start_ns")
-        share = pl.col("exposed_ns") * inside.clip(0) / LENGTH_NS
-        sums = (
-            exposed.join(waits, on=["rank", "row"])
-            .group_by("rank", "row")
-            .agg(share.sum().round().cast(pl.Int64).alias("partly_ns"))
-        )
-        rows = rows.join(sums, on=["rank", "row"], how="left", maintain_order="left").with_columns(
-            pl.when(is_whole).then("wait_ns").otherwise(pl.col("partly_ns").fill_null(0)).alias("exposed_wait_ns")
-        ).drop("partly_ns")  # fmt: skip
-    is_split = pl.col("wait_ns").is_not_null()
-    return rows.with_columns(pl.when(is_split).then("exposed_wait_ns").alias("exposed_wait_ns"))
+    waits = rows.filter(pl.col("wait_ns") > 0).select("rank", "row", "wait_ns")
+    inside = pl.min_horizontal("end_ns", "wait_ns") - pl.col("start_ns")
+    share = pl.col("exposed_ns") * inside.clip(0) / LENGTH_NS
+    sums = (
+        exposed.join(waits, on=["rank", "row"])
+        .group_by("rank", "row")
+        .agg(share.sum().round().cast(pl.Int64).alias("partly_ns"))
+    )
+    wait = pl.when(is_whole).then("wait_ns").otherwise(pl.col("partly_ns").fill_null(0))
+    return (
+        rows.join(sums, on=["rank", "row"], how="left", maintain_order="left")
+        .with_columns(pl.when(pl.col("wait_ns").is_not_null()).then(wait).alias("exposed_wait_ns"))
+        .drop("partly_ns")
+    )
 
 
 _OF_LATENESS = ("rank", "of", "match", "wait_ns", "late_ns")
@@ -136,29 +113,20 @@ class Lateness:
         if split.is_empty():
             return rows.with_columns(pl.lit(None, pl.Int64).alias("own_late_ns"))
         slots, rank = self._slotted(split), split.get_column("rank").to_numpy()
-        waits, late = split.get_column("wait_ns").to_numpy(), pl.col("late_ns")
-        place = np.zeros(0, dtype=np.int64)
-        if is_single := self._total_then.shape[1] == 1:
-            _add(self._total, self._total_then, rank, waits)
-        else:
-            place = split.select(pl.int_range(pl.len()).over("rank")).to_series().to_numpy()
-            grid = _Grid(
-                rank, place, slots, waits
-            )  # of each row what its rank waited in other groups since the last of this
-            elsewhere = grid.advanced(self._total, self._total_then, lambda values, others: (others, values))
-            split = split.with_columns(pl.Series("elsewhere", elsewhere))
-            usual = pl.col("elsewhere").quantile(0.5, "lower").over("match").cast(pl.Int64)
-            late = late - (pl.col("elsewhere") - usual).clip(0)
+        place = split.select(pl.int_range(pl.len()).over("rank")).to_series().to_numpy()
+        # Of each row what its rank waited in other groups since the last of this.
+        waits = _Grid(rank, place, slots, split.get_column("wait_ns").to_numpy())
+        elsewhere = waits.advanced(self._total, self._total_then, lambda values, others: (others, values))
+        split = split.with_columns(pl.Series("elsewhere", elsewhere))
+        usual = pl.col("elsewhere").quantile(0.5, "lower").over("match").cast(pl.Int64)
+        late = pl.col("late_ns") - (pl.col("elsewhere") - usual).clip(0)
         own = split.select(pl.when(late > self._least_ns).then(late).otherwise(0)).to_series().to_numpy()
-        if is_single:
-            _add(self._charged, self._charged_then, rank, own)
-        else:
-            own = _uncharged(_Grid(rank, place, slots, own), self._charged, self._charged_then)
-        return rows.with_columns(_spread(own, rows.get_column("wait_ns").is_not_null(), "own_late_ns"))
+        charged = _Grid(rank, place, slots, own).advanced(self._charged, self._charged_then, _uncharged)
+        return rows.with_columns(_spread(charged, rows.get_column("wait_ns").is_not_null(), "own_late_ns"))
 
     def _slotted(self, split: pl.DataFrame) -> Integers:
         """Return the slot of each row's group among those of its rank, and make room for new ones."""
-        members = _members(split)
+        members = split.select("rank", "of").unique(maintain_order=True)
         new = members.join(self._slots, on=["rank", "of"], how="anti", maintain_order="left")
         if new.height:
             sizes = self._slots.group_by("rank").agg(pl.len().cast(pl.Int64).alias("used"))
@@ -172,35 +140,14 @@ class Lateness:
             self._total_then, self._charged_then = (
                 np.pad(then, ((0, 0), (0, room))) for then in (self._total_then, self._charged_then)
             )
-        if self._total_then.shape[1] == 1:
-            return np.zeros(split.height, dtype=np.int64)
         joined = split.select("rank", "of").join(self._slots, on=["rank", "of"], how="left", maintain_order="left")
         return joined.get_column("slot").to_numpy()
 
 
-def _add(total: Integers, then: Integers, rank: Integers, values: Integers) -> None:
-    """Add values for ranks, each of which is in a single group."""
-    total += np.bincount(rank, values, len(total)).astype(np.int64)
-    then[:, 0] = total
-
-
-def _uncharged(grid: "_Grid", charged: Integers, then: Integers) -> Integers:
-    """Return lateness less that attributed to the rank in other groups since its last row of this one; at least 0."""
-
-    def charge(values: Integers, others: Integers) -> tuple[Integers, Integers]:
-        own = np.maximum(values - others, 0)
-        return own, own
-
-    return grid.advanced(charged, then, charge)
-
-
-def _members(split: pl.DataFrame) -> pl.DataFrame:
-    """Return the distinct pairs of rank and of, in order of rank and first row."""
-    groups = split.get_column("of")
-    if groups.n_unique() > 1:
-        return split.select("rank", "of").unique(maintain_order=True)
-    ranks = np.flatnonzero(np.bincount(split.get_column("rank").to_numpy()))
-    return pl.DataFrame({"rank": ranks.astype(np.int32)}).with_columns(pl.lit(groups[0], pl.UInt64).alias("of"))
+def _uncharged(late: Integers, others: Integers) -> tuple[Integers, Integers]:
+    """Return lateness less what was attributed to the rank in other groups, which is attributed to it in turn."""
+    left = np.maximum(late - others, 0)
+    return left, left
 
 
 def gains(rows: pl.DataFrame, ranks: Collection[int]) -> pl.DataFrame:
