@@ -78,12 +78,14 @@ class _AfterTorch(importlib.abc.MetaPathFinder):
         return spec
 
 
-def _harmless(action: Callable[[], None]) -> None:
-    """Call a function; a failure is reported in one line on standard error, and the script continues."""
+def _harmless(action: Callable[[], None]) -> bool:
+    """Call a function and return whether it failed: that is a line on standard error, and the script continues."""
     try:
         action()
     except Exception as error:
         print(f"analyze: recording failed: {error}", file=sys.stderr, flush=True)
+        return True
+    return False
 
 
 def _attach(plan: Plan) -> None:
@@ -161,11 +163,7 @@ class StepRecorder:
         if self._owner() is None:
             self._owner = weakref.ref(optimizer)
         if self._owner() is optimizer and not self._over:
-            try:
-                self._advance()
-            except Exception as error:
-                self._over = True
-                print(f"analyze: recording failed: {error}", file=sys.stderr, flush=True)
+            self._over = _harmless(self._advance) or self._over
 
     def _advance(self) -> None:
         """Advance the session by a step, and start it once no profiler of the script runs."""

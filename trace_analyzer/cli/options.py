@@ -224,10 +224,12 @@ class Results(Struct, frozen=True):
         if not self.is_redacted:
             return result, str
         from trace_analyzer.redact import Redaction
+        from trace_analyzer.report import Report
         from trace_analyzer.units import printable
 
         redaction = Redaction(*(path for path in map(printable, paths) if path != "-"))
-        return redaction.result(result), redaction.text
+        clean = redaction.report(result) if isinstance(result, Report) else redaction.result(result)
+        return clean, redaction.text  # type: ignore[return-value]
 
     def deliver(self, result: Any, *, links: bool = False) -> None:
         """Write a result in the format to the output; ``links`` makes places in files links in a terminal."""

@@ -23,8 +23,6 @@ _PLACE = re.compile(
     r"(?<![^\s(\[\"'=])(?P<path>(?:[A-Za-z]:)?[^\s:()\[\]\"'<>\x00-\x1f\x7f-\x9f]+\.\w{1,4}):(?P<line>[0-9]{1,7})\b"
 )
 _START, _END = "\x1b]8;;", "\x1b\\"
-_WITHOUT = ("dumb", "linux")
-"""Values of TERM for terminals without links."""
 
 # For terminals and pipes whose encoding lacks block characters.
 _ASCII = str.maketrans({"█": "#", "…": "~", "–": "-", "·": "|", **dict.fromkeys("▏▎▍▌▋▊▉", "#")})
@@ -177,8 +175,8 @@ def text_width() -> int:
 
 
 def wants_links() -> bool:
-    """Return whether standard output is a terminal that probably supports links, and NO_COLOR is unset."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") not in _WITHOUT
+    """Return whether standard output is a terminal that probably supports links, unlike Linux's own."""
+    return wants_colour() and os.environ.get("TERM") != "linux"
 
 
 def linked(text: str, address: Callable[[Path, int], str] | None = None) -> str:

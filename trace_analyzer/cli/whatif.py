@@ -4,7 +4,6 @@ import glob
 import re
 import shutil
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -45,19 +44,13 @@ def explain(trace: str, thing: str, results: Results, chosen: options.Options) -
     tuning.limit_threads(trace)
     from trace_analyzer.allocator.answer import is_snapshot, memory as answered
 
-    shown: Callable[[str], str] = str
-    if trace != "-" and is_snapshot(trace, chosen.max_bytes):
-        held, shown = results.redacted(answered(trace, max_bytes=chosen.max_bytes), [trace])
+    with outputs.Progress() as progress:
+        if trace != "-" and is_snapshot(trace, chosen.max_bytes):
+            held: Any = answered(trace, max_bytes=chosen.max_bytes)
+        else:
+            held = read_report(trace, chosen, progress)
+        held, shown = results.redacted(held, [trace])
         explanation = held.explain(thing)
-    else:
-        with outputs.Progress() as progress:
-            report = read_report(trace, chosen, progress)
-            if results.is_redacted:
-                from trace_analyzer.redact import Redaction
-
-                redaction = Redaction("" if trace == "-" else units.printable(trace))
-                report, shown = redaction.report(report), redaction.text
-            explanation = report.explain(thing)
     results.deliver(explanation, links=True)
     results.deliver_page(explanation, "explanation", shown)
 

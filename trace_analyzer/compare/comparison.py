@@ -3,8 +3,8 @@
 What text, page and plots show of it is computed here: counts and times per step, waterfalls and flame graphs.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, mean, median
 from typing import Annotated, Literal
 
@@ -115,6 +115,11 @@ class RankChange(Struct, frozen=True):
     own_work_ns: Annotated[float, "Difference of its own work, AFTER minus BEFORE, ns per step."]
     communication_ns: Annotated[float, "Difference of communication that holds the device, ns per step."]
     idle_ns: Annotated[float, "Difference of idle time, ns per step."]
+
+    @property
+    def times_ns(self) -> tuple[float, ...]:
+        """Return its times, in their order."""
+        return self.before_ns, self.after_ns, self.own_work_ns, self.communication_ns, self.idle_ns
 
 
 class Comparison(Result, frozen=True):
@@ -257,21 +262,11 @@ def waterfall_rows(bars: Sequence[Bar], before_ns: float, after_ns: float) -> li
     return [*rows, WaterfallRow("after", 0.0, after_ns)]
 
 
-def category_times(result: Comparison) -> dict[tuple[str, str], int]:
-    """Return the time of each kind and category in both typical steps, ns; {} where a side has no single events."""
-    sums = Counter[tuple[str, str]]()
-    for side in result.sides:
-        for start, end, kind, category, _ in (side.timeline() if side.timeline else pl.DataFrame()).iter_rows():
-            sums[kind, category] += end - start
-    return dict(sums)
-
-
 class FlameRow(Struct, frozen=True):
-    """A drawn frame: its position, width and level, and the time per step of both sides, in ns."""
+    """A drawn frame: the place of its caller (-1 for the step), its width, and the time per step of both sides, in ns."""
 
     name: str
-    depth: int
-    start_ns: float
+    caller: int
     width_ns: float
     before_ns: float
     after_ns: float
@@ -286,7 +281,7 @@ class FlameRow(Struct, frozen=True):
 
 
 def flame_rows(result: Comparison) -> list[FlameRow]:
-    """Return the frames of the differential flame graph, the step first.
+    """Return the frames of the differential flame graph, the step first, and callees behind their callers.
 
     Each has the width of the larger side, including its children, so that removed work is visible too.
     """
@@ -296,7 +291,6 @@ def flame_rows(result: Comparison) -> list[FlameRow]:
         (pl.col("before_total_ns") / before.steps).alias("before"), (pl.col("after_total_ns") / after.steps).alias("after"),
     )  # fmt: skip
     sums: dict[tuple[str, ...], tuple[float, float]] = {("step",): (0.0, 0.0)}
-    children: dict[tuple[str, ...], dict[tuple[str, ...], None]] = {}
     for kind, category, module, operator, one, other in table.iter_rows():
         own = line_label(category) if kind == "idle" or operator == category else operator
         modules = [] if kind == "idle" else (module or "").split("/")
@@ -304,19 +298,23 @@ def flame_rows(result: Comparison) -> list[FlameRow]:
         for depth in range(1, len(path) + 1):
             earlier = sums.get(path[:depth], (0.0, 0.0))
             sums[path[:depth]] = earlier[0] + one, earlier[1] + other
-            children.setdefault(path[: depth - 1], {})[path[:depth]] = None
+    callees = defaultdict[tuple[str, ...], list[tuple[str, ...]]](list)
+    for path in sums:
+        callees[path[:-1]].append(path)
     widths: dict[tuple[str, ...], float] = {}
     for path in sorted(sums, key=len, reverse=True):
-        widths[path] = max(*sums[path], sum(widths[child] for child in children.get(path, ())))
+        widths[path] = max(*sums[path], sum(widths[callee] for callee in callees[path]))
+    rows: list[FlameRow] = []
 
-    def rows(path: tuple[str, ...], start_ns: float) -> Iterator[FlameRow]:
+    def add(path: tuple[str, ...], caller: int) -> None:
         if widths[path] >= _LEAST_SHARE * widths["step",]:
-            yield FlameRow(path[-1], len(path) - 1, start_ns, widths[path], *sums[path])
-            for child in sorted(children.get(path, ()), key=lambda item: (-widths[item], item[-1])):
-                yield from rows(child, start_ns)
-                start_ns += widths[child]
+            place = len(rows)
+            rows.append(FlameRow(path[-1], caller, widths[path], *sums[path]))
+            for callee in sorted(callees[path], key=lambda item: (-widths[item], item[-1])):
+                add(callee, place)
 
-    return list(rows(("step",), 0.0))
+    add(("step",), -1)
+    return rows
 
 
 def scale_ends(rows: Sequence[WaterfallRow]) -> tuple[float, float]:
@@ -329,34 +327,26 @@ def scale_ends(rows: Sequence[WaterfallRow]) -> tuple[float, float]:
     return start, high + 0.35 * (high - start)  # room for the text of the longest bar on a phone
 
 
-def times_by_colour(
-    times: Mapping[tuple[str, str], int], colours: Mapping[tuple[str, str], str], most: int, most_names: int
-) -> list[tuple[str, str]]:
-    """Return the ``most`` colours with most time, each after its ``most_names`` categories with most time."""
-    sums, names = Counter[str](), dict[str, Counter[str]]()
-    for key, ns in times.items():
-        colour = colours[key]
+def times_by_colour(rows: Iterable[tuple[str, str, int]], most_names: int = 3) -> list[tuple[str, str]]:
+    """Return the ten colours with most time, each after its ``most_names`` categories with most time.
+
+    ``rows`` are colour, category and time, ns.
+    """
+    sums, names = Counter[str](), defaultdict[str, Counter[str]](Counter)
+    for colour, category, ns in rows:
         sums[colour] += ns
-        names.setdefault(colour, Counter())[line_label(key[1])] += ns
+        names[colour][line_label(category)] += ns
     return [
         (", ".join(name for name, _ in names[colour].most_common(most_names)), colour)
-        for colour, _ in sums.most_common(most)
+        for colour, _ in sums.most_common(10)
     ]
 
 
 def role_rows(result: Comparison) -> list[tuple[str, list[int], list[float]]]:
-    """Return each role of a job with several, its ranks, and the means of their figures, ns, as `RankChange` has them."""
+    """Return each role of a job with several, its ranks, and the means of their times, ns, as `RankChange` has them."""
     roles = sorted({item.role for item in result.ranks if item.role is not None}, key=lambda role: (len(role), role))
     return [
-        (
-            role,
-            sorted(item.rank for item in own),
-            [fmean(of_figure) for of_figure in zip(*map(_figures, own), strict=True)],
-        )
+        (role, sorted(item.rank for item in own), [*map(fmean, zip(*(item.times_ns for item in own), strict=True))])
         for role in (roles if len(roles) > 1 else ())
         for own in [[item for item in result.ranks if item.role == role]]
     ]
-
-
-def _figures(item: RankChange) -> tuple[float, ...]:
-    return item.before_ns, item.after_ns, item.own_work_ns, item.communication_ns, item.idle_ns

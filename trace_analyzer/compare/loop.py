@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated, Literal
 
 from msgspec import Struct
@@ -154,7 +155,7 @@ def _timed(turn: Turn, sides: Sequence[Sequence[Path]], reason: str | None) -> T
     if not all((*before, *after)):
         why = f"{reason}; nor does each have a step that was timed without the profiler, as `analyze record` and `ta.profile` do"
         return replace(turn, why=why, steps_ns=None, interval_ns=None)
-    steps = statistics.mean(before), statistics.mean(after)
+    steps = fmean(before), fmean(after)
     test = statistics.difference(before, after, floor=statistics.floor_of(*steps), independent=(True, True))
     decision, why = decide(steps, test.significant)
     turn = replace(turn, decision=decision, why=f"{why} (steps that were timed without the profiler)")

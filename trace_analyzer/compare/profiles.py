@@ -206,7 +206,10 @@ def profile_of(report: Report) -> Profile:
         pieces.group_by("step").agg((pl.col("end_ns").max() - pl.col("start_ns").min()).alias("length_ns")).sort("step")
     )
     has_steps = pieces.height > 0 and pieces.get_column("step").null_count() == 0
-    pieces = pieces.with_columns(LENGTH_NS.alias("total_ns"), lookup_steps(pieces, lengths))
+    places = lengths.select("step", unit=pl.int_range(pl.len(), dtype=pl.UInt32))
+    pieces = pieces.with_columns(LENGTH_NS.alias("total_ns")).join(
+        places, on="step", how="left", nulls_equal=True, maintain_order="left"
+    )
     is_work = pieces.get_column("activity_id").is_not_null()
     work = _with_work(pieces.drop("device", "gap_id", "event_id", "python_function").filter(is_work), report)
     calls, work = _calls(work, tables["operator_inputs"])
@@ -248,15 +251,6 @@ def categories(report: Report) -> pl.DataFrame:
     work = _with_work(pieces.filter(is_work), report).select(*pieces.columns, "category")
     idle = pieces.filter(~is_work).with_columns(pl.col("part").alias("category"))
     return pl.concat([work, idle]).sort("device", "start_ns", "end_ns")
-
-
-def lookup_steps(pieces: pl.DataFrame, lengths: pl.DataFrame) -> pl.Series:
-    """Return the unit of each piece: the index of its step among the steady ones."""
-    if lengths.height == 1:
-        return pl.repeat(0, pieces.height, dtype=pl.UInt32, eager=True).alias("unit")
-    places = lengths.select("step", pl.int_range(pl.len(), dtype=pl.UInt32).alias("unit"))
-    joined = pieces.select("step").join(places, on="step", how="left", nulls_equal=True, maintain_order="left")
-    return joined.get_column("unit")
 
 
 def _with_work(pieces: pl.DataFrame, report: Report) -> pl.DataFrame:
@@ -356,14 +350,18 @@ def _rows(work: pl.DataFrame, idle: pl.DataFrame) -> tuple[pl.DataFrame, pl.Data
             pl.col("blocks").filter("is_first").sum(),
         )
     )
-    causes, parts = _causes(idle)
-    waited = causes.select(
-        (pl.col("cause") + firsts.len()).alias("row"),
+    by_cause = idle.group_by("part", "unit", maintain_order=True).agg(
+        pl.col("gap_id").n_unique().alias("count"), pl.col("total_ns").sum()
+    )
+    causes, of_causes = lookups.factorize(by_cause.get_column("part"))
+    waited = by_cause.select(
+        (causes + firsts.len()).alias("row"),
         "unit",
         "count",
         "total_ns",
         *(pl.lit(0, worked.schema[name]).alias(name) for name in sums[2:]),
     )
+    parts = by_cause.select("part")[of_causes]
     units = pl.concat([worked, waited.cast({name: worked.schema[name] for name in waited.columns})])
     of_cause = {
         "call": pl.lit(None, pl.UInt32), "kind": pl.lit("idle"), "category": pl.col("part"),
@@ -372,19 +370,6 @@ def _rows(work: pl.DataFrame, idle: pl.DataFrame) -> tuple[pl.DataFrame, pl.Data
     keys = pl.concat([work.select(key)[firsts], parts.select(expr.alias(name) for name, expr in of_cause.items())])
     rows = units.group_by("row").agg(pl.col(sums).sum()).sort("row").hstack(keys)
     return schema.typed(rows, ROWS), schema.typed(units, UNITS)
-
-
-def _causes(idle: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return cause (number), unit, count (of gaps) and total_ns of idle time, and the part of each cause."""
-    causes, parts = lookups.factorize(idle.get_column("part"))
-    numbers, firsts = lookups.factorize(causes, idle.get_column("unit"))
-    _, once = lookups.factorize(numbers, idle.get_column("gap_id"))
-    ones = pl.repeat(1, once.len(), dtype=pl.Int64, eager=True)
-    sums = idle.select(causes.alias("cause"), "unit")[firsts].with_columns(
-        lookups.sum_by_group(numbers[once], ones, firsts.len()).alias("count"),
-        lookups.sum_by_group(numbers, idle.get_column("total_ns"), firsts.len()).alias("total_ns"),
-    )
-    return sums, idle.select("part")[parts]
 
 
 def _timeline(work: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:

@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from itertools import combinations, pairwise
+from itertools import combinations, islice, pairwise
 from typing import Annotated, Any, Literal
 
 import polars as pl
@@ -207,24 +207,20 @@ def _batches(ordered: Sequence[Profile]) -> tuple[list[int] | None, list[str]]:
     if not votes:
         return None, []
     size = votes.most_common(1)[0][0]
-    batches, others = [size], []
-    for _side, changed in zip(ordered[1:], changes, strict=True):
-        own = [item for item in changed if item.before == size]
-        batches.append(own[0].after if own else size)
-        factor = batches[-1] / size
-        unlike = [
+    batches, others = [size], dict[str, None]()
+    for changed in changes:
+        batch = next((item.after for item in changed if item.before == size), size)
+        unlike = (
             f"{item.before} to {item.after}"
             for item in changed
-            if item.before != size and abs(item.after / max(1, item.before) / factor - 1) > 0.01
-        ]
-        others += unlike[:3]
-    sizes = ", ".join(dict.fromkeys(others))
-    others = (
-        [f"Other sizes change with the batch as well ({sizes}), so operators are put over their own work."]
-        if others
-        else []
-    )
-    return (batches, others) if len(set(batches)) > 1 else (None, [])
+            if item.before != size and abs(item.after / max(1, item.before) / (batch / size) - 1) > 0.01
+        )
+        others |= dict.fromkeys(islice(unlike, 3))
+        batches.append(batch)
+    if len(set(batches)) < 2:
+        return None, []
+    note = f"Other sizes change with the batch as well ({', '.join(others)}), so operators are put over their own work."
+    return batches, [note] if others else []
 
 
 def _scaled(batches: list[int], sides: list[Profile], others: list[str]) -> Scaling:

@@ -447,7 +447,7 @@ def merged(path: str, profiles: Sequence[Profile]) -> Profile:
             for i, p in enumerate(profiles)
             if p.units is not None
         ]  # fmt: skip
-    units = pl.concat(by_unit).group_by("row", "unit").agg(pl.col("total_ns").sum())
+    units = pl.concat(by_unit).group_by("row", "unit").agg(pl.col("total_ns").sum()).sort("row", "unit")
     return replace(made, units=typed(units, UNITS))
 
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
+from statistics import fmean
 from typing import Annotated, Any
 
 import polars as pl
@@ -66,7 +67,7 @@ def difference(
     `PRIOR_FREEDOM`. Differences of at most ``floor``, which is `FLOOR_RATIO` of the step, are not significant. ``level``
     is the confidence of the interval, ``lost`` the degrees of freedom used up by selecting the samples.
     """
-    value = mean(after) - mean(before)
+    value = fmean(after) - fmean(before)
     if min(len(before), len(after)) < LEAST_OBSERVATIONS:
         return Difference(value, None, None, None)
     sizes = [effective_size(x, is_independent) for x, is_independent in zip((before, after), independent, strict=True)]
@@ -82,7 +83,7 @@ def difference(
     ]
     parts = [spread / n for spread, n in zip(spreads, sizes, strict=True)]
     error = math.sqrt(sum(parts))
-    if error <= _LEAST * (abs(mean(before)) + abs(mean(after))):
+    if error <= _LEAST * (abs(fmean(before)) + abs(fmean(after))):
         half = detectable = 0.0
     else:
         # Welch 1947 (https://doi.org/10.1093/biomet/34.1-2.28), with effective sizes instead of sizes.
@@ -94,7 +95,7 @@ def difference(
     if abs(value) > floor:
         wanted = (t_quantile((1 + level) / 2, _MANY) + t_quantile(POWER, _MANY)) / value
         needed = max(len(before), len(after), math.ceil(wanted**2 * error**2 * min(len(before), len(after))))
-    if floor and half > max(floor / FLOOR_RATIO, mean(before), mean(after)):
+    if floor and half > max(floor / FLOOR_RATIO, fmean(before), fmean(after)):
         return Difference(value, None, False, None, needed)
     significant = abs(value) > max(half, floor)
     return Difference(value, (value - half, value + half), significant, max(detectable, floor), needed)
@@ -115,20 +116,15 @@ def effective_size(sample: Sequence[float], is_independent: bool) -> float:
 
 def autocorrelation(sample: Sequence[float]) -> float:
     """Return the lag-1 autocorrelation of a sample; 0 for a constant one."""
-    middle = mean(sample)
+    middle = fmean(sample)
     deviations = [x - middle for x in sample]
     spread = sum(d * d for d in deviations)
     return 0.0 if spread == 0 else sum(a * b for a, b in pairwise(deviations)) / spread
 
 
-def mean(sample: Sequence[float]) -> float:
-    """Return the arithmetic mean."""
-    return math.fsum(sample) / len(sample)
-
-
 def variance(sample: Sequence[float]) -> float:
     """Return the unbiased variance."""
-    middle = mean(sample)
+    middle = fmean(sample)
     return math.fsum((x - middle) ** 2 for x in sample) / (len(sample) - 1)
 
 
@@ -273,7 +269,7 @@ def samples_difference(
 
     ``measured`` is the measured difference, by default that of the means.
     """
-    measured = mean(steps[1]) - mean(steps[0]) if measured is None else measured
+    measured = fmean(steps[1]) - fmean(steps[0]) if measured is None else measured
     plain = _about(difference(*steps, floor=floor, independent=independent), measured, floor)
     if plain.significant is None or not lines:
         return plain, None
@@ -313,4 +309,4 @@ def _without(steps: Samples, times: Samples) -> Samples:
 
 def _scatter(samples: Sequence[Sequence[float]]) -> float:
     """Return the sum of squared deviations within the sides."""
-    return sum((x - middle) ** 2 for side in samples for middle in [mean(side)] for x in side)
+    return sum((x - middle) ** 2 for side in samples for middle in [fmean(side)] for x in side)

@@ -81,7 +81,7 @@ class Code(Struct, frozen=True):
 
 
 class Chapter(Struct, frozen=True):
-    """Pieces below a title, after a lead. Without pieces it is left out; ``folded`` where the format can fold.
+    """Pieces below a title, after a lead. Where nothing is `shown` it is left out; ``folded`` where the format can fold.
 
     A piece of another type is content that a page makes for itself. ``short`` is the title in the page's navigation.
     """
@@ -92,6 +92,18 @@ class Chapter(Struct, frozen=True):
     lead: str = ""
     folded: bool = False
     short: str = ""
+
+    @property
+    def shown(self) -> list[object]:
+        """Return the pieces but for tables without rows, lists without notes, and code without any."""
+        return [piece for piece in self.pieces if not _is_empty(piece)]
+
+
+def _is_empty(piece: object) -> bool:
+    match piece:
+        case PlainTable(rows=content) | Notes(notes=content) | Code(code=content):
+            return not content
+    return False
 
 
 class Document(Struct, frozen=True):

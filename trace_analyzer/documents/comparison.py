@@ -36,8 +36,6 @@ _TIMELINES = "A typical step of each side, by what owns each instant; drag to zo
 _FLAME = "The step, kinds of time, modules and operators, each as wide as the longer side."
 _NARROWEST, _WIDEST = 340, 640
 """Least widths in pixels: of plots that a phone shows completely, and of those that it scrolls."""
-_MOST_KEYS, _MOST_NAMES = 10, 3
-"""Number of colours in the legend of the timelines, and of names for a colour of several categories."""
 _LABEL_CELLS = 24
 COLOURS: Mapping[str, str] = {"slower": "p-python", "faster": "p-compute", "even": "share"}
 """Colours of changes."""
@@ -67,26 +65,23 @@ def document(result: Comparison) -> Document:
     if before is None or after is None or result.status == "refused":
         return Document("comparison", result.headline, ())
     scale, unit = scale_of(max(before.step_ns, after.step_ns))
-    falls = {by: _waterfall(result, by, before, after) for by in _WATERFALLS}
+    falls = {
+        by: Figure(title, _WATERFALL if by == "bucket" else "", partial(waterfall, result.waterfall[by], before.step_ns, after.step_ns, a_step(result)))
+        for by, title in _WATERFALLS.items()
+    }  # fmt: skip
     steps = Figure("Timelines", _TIMELINES, partial(timelines, result))
     flames = FlameFigure("Differential flame graph", _FLAME, lambda: (flame_graph(result),), _FLAME_LEGEND)
-    promises = _promises(result, scale, unit)
     return Document("comparison", result.headline, [
         Chapter("sides", "Both sides", [_sides(result, before, after, scale, unit), Notes([*_matched(result), *result.notes])]),
         Chapter("by-bucket", _WATERFALLS["bucket"], [falls["bucket"], _bars(result.waterfall["bucket"], scale, unit + a_step(result))]),
-        Chapter("ranks", "Ranks", _ranks(result, scale, unit) if result.ranks else []),
+        Chapter("ranks", "Ranks", _ranks(result, scale, unit)),
         Chapter("timelines", steps.title, [steps]),
         Chapter("by-operator", _WATERFALLS["operator"], [falls["operator"]]),
         Chapter("by-module", _WATERFALLS["module"], [falls["module"]]),
         Chapter("flames", flames.title, [flames]),
-        Chapter("lines", "Lines by operator and cause", _lines(result, scale, unit), folded=True),
-        Chapter("promises", "Advice on BEFORE that AFTER shows", [Notes(promises)] if promises else []),
+        Chapter("lines", "Lines by operator and cause", [_lines(result, scale, unit)], folded=True),
+        Chapter("promises", "Advice on BEFORE that AFTER shows", [Notes(_promises(result, scale, unit))]),
     ])  # fmt: skip
-
-
-def _waterfall(result: Comparison, by: str, before: Side, after: Side) -> Figure:
-    draw = partial(waterfall, result.waterfall[by], before.step_ns, after.step_ns, a_step(result))
-    return Figure(_WATERFALLS[by], _WATERFALL if by == "bucket" else "", draw)
 
 
 def _steps(side: Side, ranks: int, of: str) -> str:
@@ -117,16 +112,12 @@ def _ranks(result: Comparison, scale: float, unit: str) -> list[PlainTable]:
         return name, ranks, scaled(before, scale), scaled(after, scale), *(signed(ns, scale) for ns in changes)
 
     of_roles = [row(role, runs(ranks), *means) for role, ranks, means in comparison.role_rows(result)]
-    of_ranks = [
-        row(
-            item.role or "–", str(item.rank), item.before_ns, item.after_ns, item.own_work_ns, item.communication_ns,
-            item.idle_ns,
-        )
-        for item in result.ranks
-    ]  # fmt: skip
+    of_ranks = [row(item.role or "–", str(item.rank), *item.times_ns) for item in result.ranks]
     headings = (f"Before, {unit}", "After", "Own work", "Communication", "Idle")
-    roles = [PlainTable(("Role", "Ranks", *headings), "llrrrrr", of_roles)] if of_roles else []
-    return [*roles, PlainTable(("Role", "Rank", *headings), "lrrrrrr", of_ranks, most=_BARS)]
+    return [
+        PlainTable(("Role", "Ranks", *headings), "llrrrrr", of_roles),
+        PlainTable(("Role", "Rank", *headings), "lrrrrrr", of_ranks, most=_BARS),
+    ]
 
 
 def _matched(result: Comparison) -> list[str]:
@@ -147,7 +138,7 @@ def _bars(bars: tuple[Bar, ...], scale: float, unit: str) -> PlainTable:
     return PlainTable((unit, "Before", "After", "Change", ""), "lrrrl", rows, most=_BARS)
 
 
-def _lines(result: Comparison, scale: float, unit: str) -> list[PlainTable]:
+def _lines(result: Comparison, scale: float, unit: str) -> PlainTable:
     """Return the lines of the difference, each with its folded modules and shapes."""
     lines = [line for line in result.lines[:_LINES] if is_shown(line.difference_ns, scale)]
     alike = Counter((line.name, line.category, line.level) for line in lines)
@@ -160,8 +151,7 @@ def _lines(result: Comparison, scale: float, unit: str) -> list[PlainTable]:
         for line in lines
     ]  # fmt: skip
     headings = (f"{unit}{a_step(result)}", "Before", "After", "Change", "How")
-    under = partial(_parts, result, lines, scale)
-    return [PlainTable(headings, "lrrrl", rows, under=under, most=_TEXT_LINES)] if rows else []
+    return PlainTable(headings, "lrrrl", rows, under=partial(_parts, result, lines, scale), most=_TEXT_LINES)
 
 
 def _parts(result: Comparison, lines: Sequence[Line], scale: float) -> dict[int, list[tuple[str, ...]]]:
@@ -299,8 +289,9 @@ def timelines(result: Comparison) -> Chart | None:
             unit: [scaled(end - start, scale) for _, start, end, *_ in rows],
         },
     )  # fmt: skip
-    times = comparison.category_times(result)
-    key = comparison.times_by_colour(times, {each: _colour(*each) for each in times}, _MOST_KEYS, _MOST_NAMES)
+    key = comparison.times_by_colour(
+        (_colour(kind, category), category, end - start) for _, start, end, kind, category, _ in rows
+    )
     return Chart(
         Axis(unit, ends=(0, max(boxes.right))), Axis("", ticks={1.5: "before", 0.5: "after"}, names=True, ends=(0, 2)), (boxes,),
         legend=tuple((visible(name), colour) for name, colour in key), height=220, least_width=_WIDEST, zooms=True,
@@ -325,12 +316,6 @@ def flame_graph(result: Comparison) -> Flame:
     """
     frames = comparison.flame_rows(result)
     scale, unit = scale_of(max(frames[0].before_ns, frames[0].after_ns))
-    callers: list[int] = []
-    open_frames: list[int] = []
-    for place, frame in enumerate(frames):
-        del open_frames[frame.depth :]
-        callers.append(open_frames[-1] if open_frames else -1)
-        open_frames.append(place)
     names = [visible(frame.name) for frame in frames]
     both = [
         f"{unit}{a_step(result)}: {scaled(f.before_ns, scale)} before, {scaled(f.after_ns, scale)} after"
@@ -338,7 +323,7 @@ def flame_graph(result: Comparison) -> Flame:
     ]
     nodes = pl.DataFrame(
         {
-            "caller": callers, "frame": names, "label": names, "colour": [COLOURS[frame.change] for frame in frames],
+            "caller": [frame.caller for frame in frames], "frame": names, "label": names, "colour": [COLOURS[frame.change] for frame in frames],
             "value_ns": [frame.width_ns for frame in frames], "note": both,
         }
     )  # fmt: skip
@@ -404,9 +389,7 @@ _SCALING = "Where the host's time and the device's line cross, the device takes 
 def scaling_document(result: scaling.Scaling) -> Document:
     """Return the document: points with their plot, exponents, lower bound, line, proof and contradictions."""
     if result.status == "refused" or not result.points:
-        return Document(
-            "scaling", result.headline, [Chapter("notes", "Notes", [Notes(result.notes)])] if result.notes else []
-        )
+        return Document("scaling", result.headline, [Chapter("notes", "Notes", [Notes(result.notes)])])
     scale, unit = scale_of(max(point.step_ns for point in result.points))
     points = [
         (str(p.batch), scaled(p.step_ns, scale), scaled(p.busy_ns, scale), scaled(p.idle_ns, scale), percent(p.busy_ratio),
@@ -430,7 +413,7 @@ def scaling_document(result: scaling.Scaling) -> Document:
             ]),
             Chapter("exponents", "Exponents", [PlainTable(("Exponent", "Time", "Batches", "From, to", "Work"), "rllll", exponents)],
                     "0 is flat, 1 grows with the work."),
-            Chapter("notes", "Notes", [Notes(lines)] if (lines := [*_host_and_device(result), *result.notes, *result.contradictions]) else []),
+            Chapter("notes", "Notes", [Notes([*_host_and_device(result), *result.notes, *result.contradictions])]),
         ),
     )  # fmt: skip
 

@@ -43,7 +43,7 @@ def document(result: Memory) -> Document:
 
 def _notes(result: Memory) -> Chapter:
     severe = "warning" if any(note.severity != "info" for note in result.notes) else "info"
-    return Chapter("notes", "Notes", [Notes([note.message for note in result.notes], severe)] if result.notes else [])
+    return Chapter("notes", "Notes", [Notes([note.message for note in result.notes], severe)])
 
 
 def headline(device: DeviceMemory) -> str:
@@ -100,20 +100,20 @@ def _chapters(result: Memory, device: DeviceMemory, several: bool) -> list[Chapt
         (f"0x{h.address:x}", size(h.bytes), size(h.free_bytes), size(h.largest_free_bytes), _short(h.line or attribution.UNKNOWN)) for h in device.held_segments
     ]  # fmt: skip
     return [
-        Chapter(f"oom{key}", f"Out of memory{of}", [Notes([oom_sentence(each) for each in device.out_of_memory], "error")] if device.out_of_memory else []),
+        Chapter(f"oom{key}", f"Out of memory{of}", [Notes([oom_sentence(each) for each in device.out_of_memory], "error")]),
         Chapter(f"peak{key}", f"The peak{of}", [
             Notes([_moment(device), *_place(result, device), *_rest(device)]),
             Figure("Live bytes over time", "Bytes live and reserved after each event of the record; of neighbouring events the highest is drawn.", partial(over_time, result, device)),
             FlameFigure("The peak by category, module and line", "Width: bytes live at the peak.", partial(flames, result, device)),
             *tables,
         ]),
-        Chapter(f"changes{key}", f"Changes at the peak, by line{of}", [PlainTable(("Line", "Before", "After", "Change"), "lrrr", changes, most=_ROWS)] if changes else []),
-        Chapter(f"savings{key}", f"What would lower the peak{of}", [PlainTable(("Change", "Of", "Peak then", "Provided that"), "llrl", saved), Code(codes)] if saved else [], lead="Each figure is the record replayed with the change."),
-        Chapter(f"growth{key}", f"Lines that grow{of}", [PlainTable(("Line", "Live at the end", "Blocks", "A step"), "lrrr", growth)] if growth else [], lead="They keep blocks all through the record: a leak, unless the program means to keep them."),
+        Chapter(f"changes{key}", f"Changes at the peak, by line{of}", [PlainTable(("Line", "Before", "After", "Change"), "lrrr", changes, most=_ROWS)]),
+        Chapter(f"savings{key}", f"What would lower the peak{of}", [PlainTable(("Change", "Of", "Peak then", "Provided that"), "llrl", saved), Code(codes)], lead="Each figure is the record replayed with the change."),
+        Chapter(f"growth{key}", f"Lines that grow{of}", [PlainTable(("Line", "Live at the end", "Blocks", "A step"), "lrrr", growth)], lead="They keep blocks all through the record: a leak, unless the program means to keep them."),
         Chapter(f"fragmentation{key}", f"Reserved and free{of}", [
             Notes(_reserved(result, device)),
             Figure("Segments at the end", "A row a segment, the largest first.", partial(segments_map, result, device)),
-            *([PlainTable(("Segment", "Size", "Free", "Largest piece", "Most of it"), "lrrrl", segments, title="Segments with free pieces that cannot go back")] if segments else []),
+            PlainTable(("Segment", "Size", "Free", "Largest piece", "Most of it"), "lrrrl", segments, title="Segments with free pieces that cannot go back"),
         ]),
     ]  # fmt: skip
 

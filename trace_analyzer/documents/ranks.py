@@ -36,23 +36,19 @@ def document(report: JobReport) -> Document:
         f"{job.seen}{of} ranks",
         job.sentence,
         (
-            Chapter("problems", "Problems", [Notes(lines, "warning")] if (lines := doubt_lines(report)) else []),
+            Chapter("problems", "Problems", [Notes(doubt_lines(report), "warning")]),
             Chapter(
                 "late",
                 "Late ranks",
                 _late(report),
                 f"Means of the {report.unit}s in which they are late; last in: of all collectives.",
             ),
-            Chapter("ranks", "Ranks", _ranks(report), times),
-            Chapter(
-                "figures",
-                "The job",
-                [Notes(lines)] if (lines := [*_figures(report), *map(capitalized, report.notes)]) else [],
-            ),
-            Chapter("uneven", "Uneven operators", _uneven(report)),
+            Chapter("ranks", "Ranks", [_ranks(report)], times),
+            Chapter("figures", "The job", [Notes([*_figures(report), *map(capitalized, report.notes)])]),
+            Chapter("uneven", "Uneven operators", [_uneven(report)]),
             Chapter("pipeline", "Pipeline", _pipeline(report.pipeline, report.unit) if report.pipeline else []),
-            Chapter("groups", "Process groups", _groups(report)),
-            Chapter("clocks", "Clocks", _clocks(report)),
+            Chapter("groups", "Process groups", [_groups(report)]),
+            Chapter("clocks", "Clocks", [_clocks(report)] if len(report.clocks) > 1 else []),
         ),
         [f"{count(matches.matched)} of {count(matches.matched + matches.unmatched)} collectives matched"],
         job.regime if job.regime is not None and job.regime in REGIMES else "",
@@ -104,11 +100,10 @@ def _late(report: JobReport) -> list[object]:
     shared = {why for why, ranks in whys.items() if len(ranks) > 1}
     rows = [(*row[:-1], "see below" if row[-1] in shared else row[-1]) for row in rows]
     again = [f"Ranks {runs(whys[why])}: {why}" for why in whys if why in shared]
-    table = PlainTable(headings, "rllrrrrl", rows, most=_RANKS, picks="rank")
-    return [table, *([Notes(again)] if again else [])] if rows else []
+    return [PlainTable(headings, "rllrrrrl", rows, most=_RANKS, picks="rank"), Notes(again)]
 
 
-def _ranks(report: JobReport) -> list[PlainTable]:
+def _ranks(report: JobReport) -> PlainTable:
     """Return the ranks: those of a small job in order, else those with most lateness, the latest first."""
     unit = report.unit
     ranks: list[Rank] = sorted(report.ranks, key=lambda rank: (rank.rank is None, rank.rank or 0))
@@ -127,7 +122,7 @@ def _ranks(report: JobReport) -> list[PlainTable]:
     alike = {"Host": len({rank.host for rank in report.ranks}) == 1, "Status": all(r.status == "ok" for r in ranks)}
     columns = [not alike.get(heading) for heading in headings]
     kept = [tuple(compress(row, columns)) for row in (headings, "rrrrrrrlllll", *rows)]
-    return [PlainTable(kept[0], "".join(kept[1]), kept[2:], title, most=_RANKS, picks="rank")] if rows else []
+    return PlainTable(kept[0], "".join(kept[1]), kept[2:], title, most=_RANKS, picks="rank")
 
 
 def _figures(report: JobReport) -> list[str]:
@@ -175,13 +170,13 @@ def _figures(report: JobReport) -> list[str]:
     return lines
 
 
-def _uneven(report: JobReport) -> list[PlainTable]:
+def _uneven(report: JobReport) -> PlainTable:
     rows = [
         (row.operator or "–", row.category, row.role, duration(row.mean_ns), duration(row.max_ns), str(row.max_rank), percent(row.ratio))
         for row in report.imbalance
     ]  # fmt: skip
     headings = ("Operator", "Bucket", "Role", f"Mean a {report.unit}", "Longest", "Rank", "Under the longest")
-    return [PlainTable(headings, "lllrrrr", rows, most=_UNEVEN)] if rows else []
+    return PlainTable(headings, "lllrrrr", rows, most=_UNEVEN)
 
 
 def _pipeline(pipeline: Pipeline, unit: str) -> list[object]:
@@ -205,20 +200,20 @@ def _pipeline(pipeline: Pipeline, unit: str) -> list[object]:
     ]
 
 
-def _groups(report: JobReport) -> list[PlainTable]:
+def _groups(report: JobReport) -> PlainTable:
     rows = [
         (g.name, g.description or "–", count(g.size), runs(g.ranks) or "not known", count(g.collectives), duration(g.time_ns))
         for g in report.groups[:_MOST]
     ]  # fmt: skip
     headings = ("Name", "Description", "Size", "Ranks", "Collectives", "Time on all ranks")
     title = f"The {_MOST} longest of {len(report.groups)}" if len(report.groups) > _MOST else ""
-    return [PlainTable(headings, "llrlrr", rows, title, most=_GROUPS)] if rows else []
+    return PlainTable(headings, "llrlrr", rows, title, most=_GROUPS)
 
 
-def _clocks(report: JobReport) -> list[PlainTable]:
+def _clocks(report: JobReport) -> PlainTable:
     rows = [
         (c.host, duration(c.offset_ns), "–" if c.drift_ppm is None else f"{c.drift_ppm:.2f} ppm", duration(c.residual_ns))
         for c in report.clocks[:_MOST]
     ]  # fmt: skip
     title = f"The first {_MOST} of {len(report.clocks)}" if len(report.clocks) > _MOST else ""
-    return [PlainTable(("Host", "Ahead of the first", "Drift", "Ends agree within"), "lrrr", rows, title, most=_HOSTS)] if len(rows) > 1 else []  # fmt: skip
+    return PlainTable(("Host", "Ahead of the first", "Drift", "Ends agree within"), "lrrr", rows, title, most=_HOSTS)

@@ -56,9 +56,9 @@ def document(result: WhatIf) -> Document:
         (
             Chapter("replay", "The replay", [Notes([_heading(result), *_not_estimated(result), *_floors(result), *_refused(result)])]),
             memory,
-            Chapter("path", "Critical path then" if result.changes else "Critical path", [PlainTable(headings, "l" + "r" * (len(headings) - 1), path)] if path else []),
+            Chapter("path", "Critical path then" if result.changes else "Critical path", [PlainTable(headings, "l" + "r" * (len(headings) - 1), path)]),
             Chapter("changes", title, changes),
-            Chapter("parts", _SENSITIVITY, [_table(others, "Part", result)] if others else []),
+            Chapter("parts", _SENSITIVITY, [_table(others, "Part", result)]),
         ),
     )  # fmt: skip
 

@@ -69,7 +69,7 @@ def text(document: Document, width: int) -> str:
     """Return the document as lines of at most ``width`` cells."""
     lines = folded(visible(document.headline), width)
     for chapter in document.chapters:
-        shown = [line for piece in chapter.pieces for line in _text(piece, width)]
+        shown = [line for piece in chapter.shown for line in _text(piece, width)]
         if shown:
             lead = folded(visible(f"{chapter.title}. {chapter.lead}" if chapter.lead else chapter.title), width)
             lines += ["", *lead, *shown]
@@ -111,7 +111,7 @@ def markdown(document: Document) -> str:
     """Return the document as Markdown, in which no text becomes markup."""
     blocks = [f"**{escaped(document.headline)}**"]
     for chapter in document.chapters:
-        shown = [block for piece in chapter.pieces if (block := _markdown(piece))]
+        shown = [block for piece in chapter.shown if (block := _markdown(piece))]
         if not shown:
             continue
         lead = [escaped(chapter.lead)] if chapter.lead else []
@@ -129,14 +129,8 @@ def _markdown(piece: object) -> str:
         return "\n".join(fenced(piece.code))
     if not isinstance(piece, PlainTable) or piece.most == 0:
         return ""
-    head = (
-        "| " + " | ".join(map(escaped, piece.headings)) + " |" if any(piece.headings) else "|" + " |" * len(piece.sides)
-    )
-    rule = "|" + "|".join("---:" if side == "r" else "---" for side in piece.sides) + "|"
-    rows = [
-        "| " + " | ".join(escaped(_name(cell, _NAME_CELLS)) for cell in row) + " |" for row in piece.rows[: piece.most]
-    ]
-    return "\n".join([head, rule, *rows])
+    rows = ([escaped(_name(cell, _NAME_CELLS)) for cell in row] for row in piece.rows[: piece.most])
+    return _table([heading and escaped(heading) for heading in piece.headings], piece.sides, rows)
 
 
 def write_page(result: Any, path: Path) -> Path:

@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 from trace_analyzer import json_types, thresholds
 from trace_analyzer.json_types import DeviceIndex
 from trace_analyzer.report import Report
-from trace_analyzer.report.devices import Communication, DeviceReport, FusionOpportunity, TensorCores
+from trace_analyzer.report.devices import DeviceReport, FusionOpportunity, TensorCores
 from trace_analyzer.report.verdicts import Blame, Check, Debiased, Predicted, StepReport, Verdict
 from trace_analyzer.sections import WHOLE_TRACE, Section, Shown
 from trace_analyzer.vocabulary import PARTS, UNSEEN, WORK
@@ -317,7 +317,10 @@ def movements(device: DeviceReport | None) -> Sequence[Mapping[str, Any]]:
     """
     if device is None:
         return []
-    moved = [] if device.communication is None else [_communication_row(device.communication)]
+    moved = []
+    if sent := device.communication:
+        rate = sent.bus_byte_per_s if sent.known_ns >= sent.time_ns / 2 else None
+        moved.append(asdict(sent) | {"direction": "communication", "bus_byte_per_s": rate})
     least_ns = WORTH_A_LINE * device.window_ns
     copies = [
         asdict(copies)
@@ -325,11 +328,6 @@ def movements(device: DeviceReport | None) -> Sequence[Mapping[str, Any]]:
         if copies.direction != "within-device" and max(copies.exposed_ns, copies.call_ns) >= least_ns
     ]
     return [*moved, *copies]
-
-
-def _communication_row(moved: Communication) -> Mapping[str, Any]:
-    is_known = moved.known_ns >= moved.time_ns / 2
-    return asdict(moved) | {"direction": "communication", "bus_byte_per_s": moved.bus_byte_per_s if is_known else None}
 
 
 def saves_nothing(then: Predicted) -> bool:

@@ -87,7 +87,7 @@ def laid_out(chapters: Iterable[Chapter]) -> tuple[Laid, dict[str, figures.Drawi
     laid: Laid = []
     for chapter in chapters:
         pieces: list[tuple[object, str, str]] = []
-        for place, piece in enumerate(chapter.pieces):
+        for place, piece in enumerate(chapter.shown):
             key = f"{chapter.key}-{place}"
             if isinstance(piece, Figure):
                 if (chart := piece.chart()) is None:
