@@ -3,7 +3,7 @@ import { test } from 'node:test';
 
 import { instantAt, listenToTaps, themed } from '../../trace_analyzer/render/html/assets/plots.js';
 import { compare, csv, matches, sortValue, status, turned } from '../../trace_analyzer/render/html/assets/page.js';
-import { tipPlace } from '../../trace_analyzer/render/html/assets/page.js';
+import { tipPlace } from '../../trace_analyzer/render/html/assets/common.js';
 
 test('numbers sort by value, texts by alphabet, what is missing stays last', () => {
   const sorted = (values, descending) => values.toSorted((a, b) => compare(a, b, descending));

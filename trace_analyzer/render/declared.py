@@ -120,13 +120,14 @@ def declared_sections(report: Report) -> tuple[DeclaredSection, ...]:
     return tuple(
         _laid_out(declared.table, rows, declared.section, len(report.devices) > 1)
         for declared in report.declared
-        if declared.section is not None and (rows := declared_rows(report, declared.table))
+        if declared.section is not None and (rows := declared_rows(report, declared.table, declared.section.sort))
     )
 
 
-def declared_rows(report: Report, table: Table) -> tuple[dict[str, Any], ...]:
-    """Return the rows of a table of the report, with the devices' ids instead of their codes."""
-    rows, ids = report.tables[table.name].to_dicts(), windows.device_ids(report.tables["devices"])
+def declared_rows(report: Report, table: Table, sort: tuple[str, ...] = ()) -> tuple[dict[str, Any], ...]:
+    """Return the rows of a table of the report in a section's order, with the devices' ids instead of their codes."""
+    rows = sorted_rows(report.tables[table.name], sort).to_dicts()
+    ids = windows.device_ids(report.tables["devices"])
     return tuple(row | {"device": ids.get(row["device"])} if "device" in row else row for row in rows)
 
 
@@ -235,17 +236,5 @@ def _laid_out(
         shown = [replace(each, terminal=0, markdown=True) for each in shown]
     columns = _distinct([_laid_column(each, by_name[each.column]) for each in shown])
     columns = tuple(column for column in columns if column.name != "device" or several_devices)
-    rows = _ordered(rows, section.sort)
     columns = _with_values(columns, rows)
     return DeclaredSection(table.name, section, columns, rows, len(rows))
-
-
-def _ordered(rows: tuple[Mapping[str, Any], ...], sort: tuple[str, ...]) -> tuple[Mapping[str, Any], ...]:
-    """Return the rows in a section's order; sorting is stable, so the last sort column is applied first."""
-    ordered = list(rows)
-    for name in reversed(sort):
-        column = name.removeprefix("-")
-        known = [row for row in ordered if row[column] is not None]
-        known.sort(key=lambda row: row[column], reverse=name != column)
-        ordered = [*known, *(row for row in ordered if row[column] is None)]
-    return tuple(ordered)

@@ -256,9 +256,14 @@ def events(report: Report, differences: pl.DataFrame | None = None) -> Iterator[
             )
 
 
-def _names(process: int, name: str, has_differences: bool) -> Iterator[Event]:
+def named_process(process: int, name: str, place: int) -> Iterator[Event]:
+    """Yield the name of a process and its place among the others."""
     yield {"ph": "M", "name": "process_name", "pid": process, "tid": 0, "args": {"name": name}}
-    yield {"ph": "M", "name": "process_sort_index", "pid": process, "tid": 0, "args": {"sort_index": -1}}
+    yield {"ph": "M", "name": "process_sort_index", "pid": process, "tid": 0, "args": {"sort_index": place}}
+
+
+def _names(process: int, name: str, has_differences: bool) -> Iterator[Event]:
+    yield from named_process(process, name, -1)
     for track, title in _TRACKS.items():
         if track != _DIFFERENCES or has_differences:
             yield {"ph": "M", "name": "thread_name", "pid": process, "tid": track, "args": {"name": title}}

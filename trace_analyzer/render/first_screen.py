@@ -46,7 +46,7 @@ def verdict_lines(report: Report, width: int, verbose: bool = False) -> list[Lin
         lines += hanging([("  ", "")], rule, width)
     lines += _confidence(verdict, width, verbose)
     if shorter := row_phrases.step_without_recording(verdict):
-        lines += hanging([], shorter, width, MOST_LINES, "dim")
+        lines += hanging([], shorter, width, "dim")
     return [*lines, *([(line, "dim")] for line in folded(trace_phrase(report, verbose), width, MOST_LINES))]
 
 
@@ -114,7 +114,7 @@ def code_lines(code: str, width: int) -> list[Line]:
 
 def advice_title(rank: int, item: Advice, brings: str, width: int) -> list[Line]:
     """Write the change and its effect, on one line if they fit."""
-    lines = hanging([(f"  {rank}. ", "")], units.visible(item.title), width, MOST_LINES, "bold")
+    lines = hanging([(f"  {rank}. ", "")], item.title, width, "bold")
     if brings:
         _append(lines, brings, "good", width, indent="     ")
     return lines
@@ -128,12 +128,12 @@ def doubt_lines(report: Report, width: int) -> list[Line]:
         passed = f"{len(report.trust) - len(broken)} of {len(report.trust)} hold"
         text = "; ".join((passed, *phrasing.check_phrases(report, broken)))
         style = "bad" if any(check.status == "fail" for check in broken) else "warn"
-        lines += hanging([("Checks  ", "title")], units.visible(text), width, MOST_LINES, style)
+        lines += hanging([("Checks  ", "title")], text, width, style)
     grave = [note for note in phrasing.sorted_notes(report.notes) if note.severity != "info"]
     if grave:
         text = _first_clauses(units.visible(grave[0].message), 2 * (width - 8))
         more = f" (and {units.counted(len(grave) - 1, 'more note')}: -v)" if len(grave) > 1 else ""
-        lines += hanging([("Note    ", "title")], text + more, width, MOST_LINES, "warn")
+        lines += hanging([("Note    ", "title")], text + more, width, "warn")
     return lines
 
 
@@ -154,7 +154,7 @@ def more_lines(report: Report, width: int) -> list[Line]:
     one = f"; one thing: analyze explain TRACE advice:{report.advice[0].id}" if report.advice else ""
     long = f"evidence, kernels, steps, notes: -v{one}"
     text = long if units.cell_width(long) <= width - 8 else f"all: -v{one}"
-    return hanging([("More    ", "title")], text, width, style="dim")
+    return hanging([("More    ", "title")], text, width, "dim")
 
 
 def _append(lines: list[Line], text: str, style: str, width: int, indent: str = "") -> None:
@@ -162,7 +162,7 @@ def _append(lines: list[Line], text: str, style: str, width: int, indent: str = 
     if cells(lines[-1]) + 3 + units.cell_width(text) <= width:
         lines[-1] = [*lines[-1], ("   ", ""), (text, style)]
     else:
-        lines += hanging([(indent, "")], text, width, MOST_LINES, style)
+        lines += hanging([(indent, "")], text, width, style)
 
 
 def trace_phrase(report: Report, verbose: bool = False) -> str:
@@ -280,7 +280,7 @@ def record_lines(report: Report, width: int) -> list[Line]:
     if not tips:
         return []
     lines: list[Line] = [[("What to record instead", "title")]]
-    return lines + [line for tip in tips for line in hanging([("  - ", "")], tip, width, MOST_LINES)]
+    return lines + [line for tip in tips for line in hanging([("  - ", "")], tip, width)]
 
 
 _GLANCE_CELLS = 160

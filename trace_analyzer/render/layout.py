@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from textwrap import wrap
 
 from trace_analyzer import units
@@ -65,28 +65,16 @@ def unbroken(text: str) -> list[str]:
     return words
 
 
-def wrapped(text: str, width: int, most: int = 99) -> list[str]:
-    """Wrap the text to at most ``most`` lines of at most ``width`` cells, with an ellipsis at a cut."""
-    return _filled(unbroken(text), width, most)
-
-
 def folded(text: str, width: int, most: int = 99) -> list[str]:
-    """Wrap the text like `wrapped`, but break words that are too long instead of shortening them."""
-    return _filled([piece for word in unbroken(text) for piece in _pieces(word, max(1, width))], width, most)
-
-
-def _filled(words: Sequence[str], width: int, most: int) -> list[str]:
-    lines = [""]
-    for word in words:
-        joined = f"{lines[-1]} {word}".lstrip()
-        if units.cell_width(joined) <= width:
-            lines[-1] = joined
-        elif not lines[-1]:
-            lines[-1] = units.shorten(word, width)
+    """Wrap the text to at most ``most`` lines of at most ``width`` cells, with an ellipsis at a cut; break long words."""
+    lines: list[str] = []
+    for piece in chain.from_iterable(_pieces(word, max(1, width)) for word in unbroken(text)):
+        if lines and units.cell_width(f"{lines[-1]} {piece}") <= width:
+            lines[-1] += f" {piece}"
         else:
-            lines.append(units.shorten(word, width))
+            lines.append(piece)
     if len(lines) <= most:
-        return lines
+        return lines or [""]
     return [*lines[: most - 1], units.shorten(" ".join(lines[most - 1 :]), width)]
 
 
@@ -118,10 +106,10 @@ def _pieces(word: str, width: int) -> list[str]:
     return [piece.strip() for piece in pieces if piece.strip()]
 
 
-def hanging(head: Line, text: str, width: int, most: int = 99, style: str = "") -> list[Line]:
-    """Write the head, and the text next to it, wrapped below itself."""
+def hanging(head: Line, text: str, width: int, style: str = "") -> list[Line]:
+    """Write the head, and the text next to it, wrapped below itself, without control characters."""
     indent = cells(head)
-    first, *rest = folded(text, max(1, width - indent), most)
+    first, *rest = folded(units.visible(text), max(1, width - indent), MOST_LINES)
     return [[*head, (first, style)], *([(" " * indent, ""), (line, style)] for line in rest)]
 
 

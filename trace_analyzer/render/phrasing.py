@@ -289,12 +289,8 @@ def check_value(check: Check) -> str:
 
 def trust_phrase(report: Report) -> str:
     """Write the number of passed checks."""
-    passed = [check.status for check in report.trust].count("ok")
-    return (
-        f"all {passed} checks of the trace hold"
-        if passed == len(report.trust)
-        else f"{passed} of {len(report.trust)} checks of the trace hold"
-    )
+    passed, count = [check.status for check in report.trust].count("ok"), len(report.trust)
+    return f"{f'all {count}' if passed == count else f'{passed} of {count}'} checks of the trace hold"
 
 
 def step_limit(step: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from trace_analyzer.errors import InputError
 from trace_analyzer.ingest import source, tolerant, trace
 from trace_analyzer.ranks import files, job, lateness
 from trace_analyzer.ranks.clocks import RankClock
-from trace_analyzer.render.exports import PROCESS, Event, document_of, write_blocks
+from trace_analyzer.render.exports import PROCESS, Event, document_of, named_process, write_blocks
 from trace_analyzer.render.html.tracks import first_fit
 
 _USED = ("ok", "cut")
@@ -69,7 +69,7 @@ def _waits(rows: pl.DataFrame, rank: int, first_ns: int) -> Iterator[Event]:
     """Yield a track of the rank's collectives; what each waited for its last rank is a slice within it."""
     process = PROCESS + rank
     lanes = first_fit(rows.get_column("start_ns").to_numpy(), rows.get_column("end_ns").to_numpy())
-    yield from _named(process, f"rank {rank}: collectives", rank * _PER_RANK)
+    yield from named_process(process, f"rank {rank}: collectives", rank * _PER_RANK)
     for lane in range(int(lanes.max(initial=-1)) + 1):
         yield {"ph": "M", "name": "thread_name", "pid": process, "tid": lane, "args": {"name": "waits and transfers"}}
     columns = ("kind", "step", "last_rank", "start_ns", "duration_ns", "wait_ns", "own_late_ns")
@@ -80,11 +80,6 @@ def _waits(rows: pl.DataFrame, rank: int, first_ns: int) -> Iterator[Event]:
         if row["wait_ns"]:
             whom = "others" if row["last_rank"] is None else f"rank {row['last_rank']}"
             yield {**at, "name": f"waits for {whom}", "dur": row["wait_ns"], "args": {}}
-
-
-def _named(process: int, name: str, place: int) -> Iterator[Event]:
-    yield {"ph": "M", "name": "process_name", "pid": process, "tid": 0, "args": {"name": name}}
-    yield {"ph": "M", "name": "process_sort_index", "pid": process, "tid": 0, "args": {"sort_index": place}}
 
 
 def _read(path: str) -> tuple[list[Any], int]:
@@ -143,7 +138,7 @@ def _moved(
             own["dur"] = moved(start + length) - own["ts"]
         yield own
     for place, (process, name) in enumerate(names.items(), 1):
-        yield from _named(process, f"rank {rank}: {name}", rank * _PER_RANK + place)
+        yield from named_process(process, f"rank {rank}: {name}", rank * _PER_RANK + place)
 
 
 def _ns(microseconds: Any) -> int | None:

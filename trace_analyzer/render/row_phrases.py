@@ -1,7 +1,7 @@
 """Write texts that combine several columns of a row (sections name these functions by their keys), advice, and levers."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from trace_analyzer import documents, thresholds, units
@@ -19,12 +19,6 @@ from trace_analyzer.render.phrasing import (
 from trace_analyzer.report import Advice, Evidence, Lever, Verdict, summaries
 from trace_analyzer.verdict.judge import OF_HOST
 from trace_analyzer.vocabulary import PARTS, RESOURCES, UNSEEN, WORK, label, phrase, regime_noun
-
-
-def shown_levers(verdict: Verdict) -> Sequence[Lever]:
-    """Return the lever that saves most and the two that take most time of the others, the largest saving first."""
-    rest = sorted(verdict.levers[1:], key=lambda lever: -lever.share_ratio)
-    return sorted((*verdict.levers[:1], *rest[:2]), key=lambda lever: -lever.saves_ns)
 
 
 def levers_sentence(verdict: Verdict) -> str:
@@ -86,8 +80,13 @@ LEVER_PARTS = {
 
 
 def lever_rows(verdict: Verdict) -> list[tuple[str, Lever]]:
-    """Return the levers to show, each with its name after `levers_title`: ``without host time``."""
-    return [(f"without {RESOURCES[lever.resource]}", lever) for lever in shown_levers(verdict)]
+    """Return the levers to show, the largest saving first, each with its name after `levers_title`: ``without host time``.
+
+    They are the one that saves most, and the two that take most time of the others.
+    """
+    rest = sorted(verdict.levers[1:], key=lambda lever: -lever.share_ratio)
+    shown = sorted((*verdict.levers[:1], *rest[:2]), key=lambda lever: -lever.saves_ns)
+    return [(f"without {RESOURCES[lever.resource]}", lever) for lever in shown]
 
 
 def rule_applied(verdict: Verdict) -> str:

@@ -15,9 +15,9 @@ from trace_analyzer.render.declared import (
     row_section,
     table_section,
 )
-from trace_analyzer.render.layout import MOST_LINES, Line, cells, column_widths, columns, hanging, line_text, table_row
+from trace_analyzer.render.layout import Line, cells, column_widths, columns, hanging, line_text, table_row
 from trace_analyzer.render.row_phrases import host_levers_sentence, saves_at_most
-from trace_analyzer.report import Advice, DeviceReport, Report, Verdict, summaries, verdicts
+from trace_analyzer.report import Advice, DeviceReport, Report, summaries, verdicts
 from trace_analyzer.report.devices import GROUPS_SECTION
 
 _TOP_ROWS, _TOP_EVIDENCE, _TOP_DEVICES, _TOP_BLAME, _TOP_FUSIONS = 5, 5, 2, 3, 3
@@ -50,11 +50,12 @@ def _details(report: Report, width: int) -> Iterator[list[Line]]:
     of_host = host_levers_sentence(report.verdict)
     yield [
         *first_screen.lever_lines(report, width),
-        *(hanging([("  ", "")], of_host, width, MOST_LINES) if of_host else []),
+        *(hanging([("  ", "")], of_host, width) if of_host else []),
     ]
     facts = [asdict(fact) for fact in report.verdict.evidence[:_TOP_EVIDENCE]]
     yield _section(row_section(verdicts.EVIDENCE_SECTION, facts), width)
-    yield _without_profiler(report.verdict, width)
+    phrase = phrasing.debiased_phrase(report.verdict)
+    yield hanging([("Without the profiler  ", "title")], phrase, width, "dim") if phrase else []
     blamed = summaries.blamed(report.blame, report.verdict)[:_TOP_BLAME]
     yield _section(row_section(verdicts.BLAME_SECTION, [asdict(row) for row in blamed]), width)
     yield _kernels(report, width)
@@ -76,16 +77,9 @@ def _checks(report: Report, width: int) -> list[Line]:
     broken = summaries.broken_checks(report)
     if not report.trust:
         return []
-    text = units.visible("; ".join((phrasing.trust_phrase(report), *phrasing.check_phrases(report, broken))))
+    text = "; ".join((phrasing.trust_phrase(report), *phrasing.check_phrases(report, broken)))
     style = "bad" if any(check.status == "fail" for check in broken) else "warn" if broken else "dim"
-    return hanging([("Checks  ", "title")], text, width, style=style)
-
-
-def _without_profiler(verdict: Verdict, width: int) -> list[Line]:
-    """Write the shares with and without profiler overhead, and whether the regime stays."""
-    head: Line = [("Without the profiler  ", "title")]
-    phrase = phrasing.debiased_phrase(verdict)
-    return hanging(head, units.visible(phrase), width, MOST_LINES, "dim") if phrase else []
+    return hanging([("Checks  ", "title")], text, width, style)
 
 
 def _kernels(report: Report, width: int) -> list[Line]:
@@ -103,7 +97,7 @@ def _work(report: Report, width: int) -> list[Line]:
     device, texts = known
     table = replace(GROUPS_SECTION, scope=f"{GROUPS_SECTION.scope}; {phrasing.known_work(device)}")
     lines = _section(table_section(table, record_rows(device.groups), len(device.groups)), width)
-    return lines + [line for text in texts for line in hanging([("  ", "")], text, width, MOST_LINES, "dim")]
+    return lines + [line for text in texts for line in hanging([("  ", "")], text, width, "dim")]
 
 
 def _operators(report: Report, width: int) -> list[Line]:
@@ -119,7 +113,7 @@ def _section(declared: DeclaredSection | None, width: int) -> list[Line]:
         return []
     shown = declared.for_terminal(width)
     aside = shown.section.scope or shown.section.doc
-    title = hanging([(shown.section.title, "title"), ("  ", "")], units.visible(aside), width, MOST_LINES, "dim")
+    title = hanging([(shown.section.title, "title"), ("  ", "")], aside, width, "dim")
     rest = [] if shown.section.top else _left_out(shown.total - len(shown.rows))
     return [*title, *(_lines(shown, width) if shown.section.lines else _table(shown, width)), *rest]
 
@@ -135,11 +129,11 @@ def _lines(shown: DeclaredSection, width: int) -> list[Line]:
     )
     lines: list[Line] = []
     for row, line in zip(shown.rows, heads, strict=True):
-        head, text = [("  ", ""), *line, ("  ", "")], units.visible(last.cell(row))
+        head, text = [("  ", ""), *line, ("  ", "")], last.cell(row)
         if width - cells(head) >= _LEAST_TEXT:
-            lines += hanging(head, text, width, MOST_LINES, "dim")
+            lines += hanging(head, text, width, "dim")
         else:
-            lines += [head, *hanging([("    ", "")], text, width, MOST_LINES, "dim")]
+            lines += [head, *hanging([("    ", "")], text, width, "dim")]
     return lines
 
 
@@ -188,10 +182,10 @@ def _advice(report: Report, width: int) -> list[Line]:
 def _one_advice(rank: int, item: Advice, report: Report, width: int) -> list[Line]:
     lines = first_screen.advice_title(rank, item, phrasing.predicted_step(item) or saves_at_most(item), width)
     why = f"{item.why}; {saves_at_most(item)}" if item.predicted else item.why
-    lines += hanging([("     ", "")], units.visible(why), width, MOST_LINES, "dim")
+    lines += hanging([("     ", "")], why, width, "dim")
     lines += first_screen.code_lines(item.code, width)
     if place := phrasing.advised_place(item):
-        lines += hanging([("     ", "dim")], units.visible(place), width, MOST_LINES, "dim")
+        lines += hanging([("     ", "dim")], place, width, "dim")
     return lines
 
 
@@ -213,13 +207,8 @@ def _trust(report: Report, width: int) -> list[Line]:
         ("Recorded", "; ".join(text for text in (yes or "times only", f"not {no}" if no else "") if text)),
     ]
     indent = max(len(units.visible(label)) for label, _ in pairs)
-    return [
-        line
-        for label, text in pairs
-        for line in hanging(
-            [(units.visible(label).ljust(indent) + "  ", "title")], units.visible(text), width, MOST_LINES, "dim"
-        )
-    ]
+    heads = ((units.visible(label).ljust(indent) + "  ", "title") for label, _ in pairs)
+    return [line for head, (_, text) in zip(heads, pairs, strict=True) for line in hanging([head], text, width, "dim")]
 
 
 def _device_phrase(device: DeviceReport) -> str:
@@ -275,5 +264,5 @@ def _notes(report: Report, width: int) -> list[Line]:
     for note in notes:
         style = "dim" if note.severity == "info" else "warn"
         mark = "  " if note.severity == "info" else "! "
-        lines += hanging([("  ", ""), (mark, style)], units.visible(note.message), width, MOST_LINES, style)
+        lines += hanging([("  ", ""), (mark, style)], note.message, width, style)
     return lines if notes else []

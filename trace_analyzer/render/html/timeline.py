@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 from msgspec import Struct
 from msgspec.structs import asdict
 
 from trace_analyzer import units
 from trace_analyzer.analyses.host import IS_MODULE, MODULE
-from trace_analyzer.frames.arrays import column, distinct_rows
+from trace_analyzer.frames import lookups
 from trace_analyzer.frames.intervals import END_NS, LENGTH_NS
 from trace_analyzer.render.html import codec
 from trace_analyzer.render.html.tracks import (
@@ -156,15 +155,14 @@ def timeline_columns(report: Report, thinning: Thinning = EVERYTHING) -> Timelin
     # Activities come first, so that their index identifies them; host events last, except the critical path.
     order = [0 if t.family == "stream" else 3 if t.family == "path" else 1 if t.thread is None else 2 for t in laid]
     stored = sorted(range(len(laid)), key=order.__getitem__)
-    events = _empty_events() if not laid else pl.concat([laid[place].events for place in stored], how="diagonal")
+    events = _stored([laid[place].events for place in stored])
     firsts = dict(zip(stored, np.cumsum([0, *(laid[place].events.height for place in stored)]).tolist(), strict=False))
-    positions = _positions(events)
-    details, detail = _details(report, events, positions) if thinning.details else _no_details(events)
+    details, detail = _details(report, events) if thinning.details else _no_details(events)
     return TimelineColumns(
         tracks=tuple(_track(track, firsts[place]) for place, track in enumerate(laid)),
         events=events.select(
             "name", "kind", "start_ns", "duration_ns", "gap_ns",
-            link=_links(report, events, positions), detail=detail,
+            link=_links(report, events), detail=detail,
         ),
         activity_count=sum(track.events.height for track in laid if track.family == "stream"),
         details=details,
@@ -276,87 +274,63 @@ def _track(track: TrackEvents, first: int) -> Track:
     return Track(track.group, track.label, track.family, track.thread, track.collapsed, rows)
 
 
-def _empty_events() -> pl.DataFrame:
-    integers = ("start_ns", "duration_ns", "gap_ns")
-    return pl.DataFrame(schema={"name": pl.String, "kind": pl.String, **dict.fromkeys(integers, pl.Int64)})
+_IDS = ("event_id", "link_id", "activity_id", "path_row", "path_activity")
+"""Columns of some tracks: see `TrackEvents`."""
 
 
-def _positions(events: pl.DataFrame) -> npt.NDArray[np.int64]:
-    """Return the index of each host event by its id; -1 for those that are not shown."""
-    if "event_id" not in events.columns:
-        return np.empty(0, np.int64)
-    ids = events.get_column("event_id")
-    positions = np.full(_size(ids), -1)
-    shown = ids.is_not_null()
-    positions[ids.drop_nulls().to_numpy()] = shown.arg_true().to_numpy()
-    return positions
+def _stored(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Return the events of all tracks, with null in columns that only others have."""
+    times = dict.fromkeys(("start_ns", "duration_ns", "gap_ns"), pl.Int64)
+    empty = pl.DataFrame(schema={"name": pl.String, "kind": pl.String, **times})
+    events = pl.concat(frames, how="diagonal") if frames else empty
+    return events.with_columns(pl.lit(None, pl.UInt32).alias(name) for name in _IDS if name not in events.columns)
 
 
-def _size(ids: pl.Series) -> int:
-    """Return the length of an array that is indexed by these ids."""
-    return 0 if ids.null_count() == len(ids) else int(ids.to_frame().select(pl.all().max()).item()) + 1
-
-
-def _looked_up(positions: npt.NDArray[np.int64], ids: pl.Series) -> npt.NDArray[np.int64]:
-    """Return the indices of the events with these ids; -1 for null and for events that are not shown."""
-    known = ids.is_not_null().to_numpy() & (ids.fill_null(0) < len(positions)).to_numpy()
-    places = np.full(len(ids), -1)
-    places[known] = positions[ids.fill_null(0).to_numpy()[known]]
-    return places
-
-
-def _links(report: Report, events: pl.DataFrame, positions: npt.NDArray[np.int64]) -> pl.Series:
+def _links(report: Report, events: pl.DataFrame) -> pl.Series:
     """Return the launch of an activity, the event behind idle time, and the forward operator of a backward one.
 
-    For an interval of the critical path, return its activity or host event.
+    For an interval of the critical path, return its activity or host event; -1 for none, and for events that are not shown.
     """
-    links = np.full(events.height, -1)
-    if "link_id" in events.columns:
-        links = _looked_up(positions, events.get_column("link_id"))
+    places = events.with_row_index("place")
+    of_host, of_work = (places.select(key, "place").drop_nulls() for key in ("event_id", "activity_id"))
+
+    def place(ids: pl.Series, table: pl.DataFrame) -> pl.Series:
+        key = table.columns[0]
+        return lookups.lookup(table, pl.DataFrame({key: ids}), key).get_column("place")
+
     pairs = report.tables["backward_links"]
-    backward, forward = (_looked_up(positions, pairs.get_column(key)) for key in ("event_id", "forward_id"))
-    shown = backward >= 0
-    links[backward[shown]] = forward[shown]
-    if "path_activity" in events.columns:
-        of_path = events.get_column("path_activity")
-        places = np.full(_size(report.tables["activities"].get_column("activity_id")), -1)
-        work = events.get_column("activity_id")
-        places[work.drop_nulls().to_numpy()] = work.is_not_null().arg_true().to_numpy()
-        links[of_path.is_not_null().arg_true().to_numpy()] = places[of_path.drop_nulls().to_numpy()]
-    return column(links)
+    forward = pairs.select("event_id", place=place(pairs.get_column("forward_id"), of_host))
+    found = (
+        place(events.get_column("path_activity"), of_work),
+        place(events.get_column("event_id"), forward),
+        place(events.get_column("link_id"), of_host),
+    )
+    return pl.select(pl.coalesce(found).cast(pl.Int64).fill_null(-1)).to_series()
 
 
-def _details(report: Report, events: pl.DataFrame, positions: npt.NDArray[np.int64]) -> tuple[pl.DataFrame, pl.Series]:
+def _details(report: Report, events: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
     """Return the distinct combinations of properties other than name and time, and each event's combination."""
-    activities, operators = report.tables["activities"], report.tables["operator_inputs"]
-    kernel_details, of_activity = _distinct(activities, ACTIVITY_TEXTS + _ACTIVITY_NUMBERS)
-    operator_details, of_operator = _distinct(operators, OPERATOR_TEXTS + _OPERATOR_NUMBERS)
-    detail = np.zeros(events.height, np.int64)
-    if "activity_id" in events.columns:
-        ids = events.get_column("activity_id")
-        rows = np.empty(_size(activities.get_column("activity_id")), np.int64)
-        rows[activities.get_column("activity_id").to_numpy()] = of_activity
-        detail[ids.is_not_null().arg_true().to_numpy()] = rows[ids.drop_nulls().to_numpy()] + 1
-    places = _looked_up(positions, operators.get_column("event_id"))
-    shown = places >= 0
-    detail[places[shown]] = of_operator[shown] + 1 + kernel_details.height
-    path_details, of_path = _distinct(report.tables["critical_path"], ("operator", *PATH_TEXTS))
-    if "path_row" in events.columns:
-        path_rows = events.get_column("path_row")
-        first = 1 + kernel_details.height + operator_details.height
-        detail[path_rows.is_not_null().arg_true().to_numpy()] = of_path[path_rows.drop_nulls().to_numpy()] + first
-    return pl.concat([kernel_details, operator_details, path_details], how="diagonal"), column(detail)
+    tables = (
+        ("activity_id", report.tables["activities"], ACTIVITY_TEXTS + _ACTIVITY_NUMBERS),
+        ("event_id", report.tables["operator_inputs"], OPERATOR_TEXTS + _OPERATOR_NUMBERS),
+        ("path_row", report.tables["critical_path"].with_row_index("path_row"), ("operator", *PATH_TEXTS)),
+    )
+    details: list[pl.DataFrame] = []
+    found: list[pl.Series] = []
+    first = 1
+    for key, table, names in tables:
+        numbers, firsts = lookups.factorize(*table.select(names))
+        own = table.select(names)[firsts]
+        details.append(own.with_columns(pl.col(name).cast(pl.Float64) for name in names if name in NUMBERS))
+        of_each = table.select(key, detail=numbers.cast(pl.Int64) + first)
+        found.append(lookups.lookup(of_each, events, key).get_column("detail"))
+        first += own.height
+    return pl.concat(details, how="diagonal"), pl.select(pl.coalesce(found).fill_null(0)).to_series()
 
 
 def _no_details(events: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
     schema = dict.fromkeys(ACTIVITY_TEXTS + OPERATOR_TEXTS + PATH_TEXTS, pl.String) | dict.fromkeys(NUMBERS, pl.Float64)
-    return pl.DataFrame(schema=schema), pl.Series(np.zeros(events.height, np.int64))
-
-
-def _distinct(frame: pl.DataFrame, keys: Sequence[str]) -> tuple[pl.DataFrame, npt.NDArray[np.int64]]:
-    """Return the distinct rows of these columns in order of appearance, and each row's index among them."""
-    rows, which = distinct_rows(frame.select(keys))
-    return rows.with_columns(pl.col(key).cast(pl.Float64) for key in keys if key in NUMBERS), which
+    return pl.DataFrame(schema=schema), pl.repeat(0, events.height, dtype=pl.Int64, eager=True)
 
 
 def _curves(report: Report) -> tuple[Curve, ...]:

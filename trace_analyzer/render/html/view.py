@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import PurePath
 from typing import NamedTuple
@@ -17,20 +17,12 @@ from trace_analyzer import registry, run_metadata, sections, units
 from trace_analyzer.analyses.chart_data import longest_intervals
 from trace_analyzer.catalog import fixes, kernels
 from trace_analyzer.documents import Chapter, Figure
-from trace_analyzer.json_types import DeviceIndex, field_docs
+from trace_analyzer.json_types import field_docs
 from trace_analyzer.render import charts, phrasing
 from trace_analyzer.render.declared import declared_sections, record_rows
 from trace_analyzer.render.html import cells, codec, shell, timeline
 from trace_analyzer.render.html.figures import flames, timeline_figures
-from trace_analyzer.report import (
-    BucketTime,
-    CheckStatus,
-    DeviceReport,
-    GroupTime,
-    Report,
-    StepReport,
-    TraceInfo,
-)
+from trace_analyzer.report import CheckStatus, DeviceReport, Report, StepReport, TraceInfo
 from trace_analyzer.report.devices import BUCKETS_SECTION, DEVICES_SECTION, GROUPS_SECTION, overview
 from trace_analyzer.report.summaries import (
     debiased_worth_a_line,
@@ -105,7 +97,16 @@ def view(report: Report, *, compact: bool = False) -> View:
             Fact(units.capitalized(phrasing.evidence_label(e)), phrasing.evidence_value(e), e.why)
             for e in report.verdict.evidence
         ),
-        steps=tuple(_strip(device, steps) for device, steps in step_strips(report.steps)),
+        steps=tuple(
+            (
+                f"GPU {device}",
+                tuple(
+                    StepRow(step, cells.Span(step.start_ns, step.start_ns + step.duration_ns), ratio)
+                    for step, ratio in steps
+                ),
+            )
+            for device, steps in step_strips(report.steps)
+        ),
         trust=_trust(report),
         facts=_facts(report.trace),
         chapters=() if compact else _chapters(report),
@@ -128,13 +129,11 @@ def _chapters(report: Report) -> tuple[Chapter, ...]:
     def of_devices(*keys: str) -> list[cells.Listing]:  # also without rows: they then tell what to record
         return listed(*keys) if report.devices else []
 
-    def of_judged(
-        section: sections.Section, rows: Callable[[DeviceReport], Sequence[BucketTime | GroupTime]]
-    ) -> list[cells.Listing]:
+    def of_judged(section: sections.Section) -> list[cells.Listing]:
         return [
-            cells.section_listing(report, section, cells.device_rows(report, each, record_rows(rows(each))))
+            cells.section_listing(report, section, cells.device_rows(report, each, record_rows(rows)))
             for each in judged
-            if rows(each)
+            if (rows := getattr(each, section.key))
         ]
 
     judged = [device for device in report.devices if device.index == report.verdict.device]
@@ -152,14 +151,14 @@ def _chapters(report: Report) -> tuple[Chapter, ...]:
         Chapter(
             "kernels",
             "Where device time goes",
-            [*of_devices("kernels"), *of_judged(BUCKETS_SECTION, lambda device: device.buckets)],
+            [*of_devices("kernels"), *of_judged(BUCKETS_SECTION)],
             short="Kernels",
         ),
         Chapter(
             "roofline",
             "How good the kernels are",
             [
-                *of_judged(GROUPS_SECTION, lambda device: device.groups),
+                *of_judged(GROUPS_SECTION),
                 *([_roofline(report, judged)] if has_roofs else []),
                 *of_devices("roofline"),
                 *filled("fusions", "recomputation"),
@@ -256,11 +255,6 @@ def _part_spans(report: Report) -> dict[str, cells.Span]:
     judged = pl.lit(device_code(report, report.verdict.device), pl.Int64)
     places = longest_intervals(report.tables["partition"].filter(pl.col("device") == judged), ["part"])
     return {part: cells.Span(start, end) for part, start, end in places.iter_rows()}
-
-
-def _strip(device: DeviceIndex, steps: Iterable[tuple[StepReport, float]]) -> tuple[str, tuple[StepRow, ...]]:
-    rows = (StepRow(step, cells.Span(step.start_ns, step.start_ns + step.duration_ns), ratio) for step, ratio in steps)
-    return f"GPU {device}", tuple(rows)
 
 
 def _trust(report: Report) -> tuple[CheckRow, ...]:

@@ -161,6 +161,22 @@ export function shortened(text, characters) {
   return text.length <= characters ? text : `${text.slice(0, Math.max(characters - 1, 0))}…`;
 }
 
+const TIP_MARGIN = 8;
+
+// The place of a tip next to its anchor, below it if there is room, and always inside the window.
+export function tipPlace(anchor, tip, window) {
+  const left = Math.max(TIP_MARGIN, Math.min(anchor.left, window.width - tip.width - TIP_MARGIN));
+  const below = anchor.bottom + TIP_MARGIN;
+  const fits = below + tip.height <= window.height - TIP_MARGIN;
+  return { left, top: fits ? below : Math.max(TIP_MARGIN, anchor.top - tip.height - TIP_MARGIN) };
+}
+
+export function placeTip(tip, anchor, height = innerHeight) {
+  const { left, top } = tipPlace(anchor, tip.getBoundingClientRect(), { width: innerWidth, height });
+  tip.style.left = `${left}px`;
+  tip.style.top = `${top}px`;
+}
+
 // Canvases for content that changes with every frame, as page text would cause a new layout each time.
 
 // The canvas, cleared, at the screen's resolution; its context draws in CSS pixels.

@@ -1,7 +1,7 @@
 // The class that a Python frame is a method of, where the trace tells: PyTorch records a call of a module as an event around
 // the frames that make it, of which only `forward` is the module's own.
 
-import { factElement, formatCount, formatDuration, formatMemory, formatQuantity, made, Part, shortened } from './common.js';
+import { factElement, formatCount, formatDuration, formatMemory, formatQuantity, made, Part, placeTip, shortened } from './common.js';
 import { endOf, followers, holds, isActivity, linked, lowerBound, pathRow, rowOf, rowsAt, stackOf } from './store.js';
 
 const MODULE = /^nn\.Module: (.+?)(?:_\d+)?$/;
@@ -340,18 +340,9 @@ export class Panels extends Part {
     const tooltip = this.element('tooltip');
     tooltip.hidden = false;
     tooltip.replaceChildren(made('strong', { textContent: shortened(name, 240) }), ...facts.map(factElement));
-    const { width, height } = tooltip.getBoundingClientRect();
-    const left = Math.max(8, Math.min(pointer.clientX + 14, innerWidth - width - 8));
-    const below = pointer.clientY + 18;
-    const floor = this.panelTop() - 8;
-    tooltip.style.left = `${left}px`;
-    tooltip.style.top = `${below + height > floor ? Math.max(8, Math.min(pointer.clientY - 14, floor) - height) : below}px`;
-  }
-
-  // Where the dock begins, else the window ends: floating elements stay above it.
-  panelTop() {
-    const dock = this.element('dock');
-    return dock.offsetHeight ? Math.min(innerHeight, dock.getBoundingClientRect().top) : innerHeight;
+    const dock = this.element('dock'); // it stays above that
+    const floor = dock.offsetHeight ? Math.min(innerHeight, dock.getBoundingClientRect().top) : innerHeight;
+    placeTip(tooltip, { left: pointer.clientX + 14, top: Math.min(pointer.clientY - 6, floor), bottom: pointer.clientY + 10 }, floor);
   }
 
   drawCrosshair(pointer) {

@@ -1,6 +1,6 @@
 // Flame graphs: trees of merged stacks, the outermost frame on top, as wide as their time or memory.
 
-import { cleared, decode, formatCount, formatDuration, formatMemory, formatShare, made, readableOn, shortened } from './common.js';
+import { cleared, decode, formatCount, formatDuration, formatMemory, formatShare, made, placeTip, readableOn, shortened } from './common.js';
 
 const ROW_PX = 19;
 const LEAST_PX = 0.6; // narrower boxes are not drawn
@@ -149,9 +149,7 @@ class FlameGraph {
       ...[node.note, node.caller?.caller && `${formatShare(node.value, node.caller.value)} of ${node.caller.label}`].filter(Boolean),
     ];
     tip.replaceChildren(...lines.map((text, i) => made(i ? 'span' : 'strong', { textContent: shortened(text, 301) })));
-    const { width, height } = tip.getBoundingClientRect();
-    tip.style.left = `${Math.max(8, Math.min(event.clientX + 14, innerWidth - width - 8))}px`;
-    tip.style.top = `${event.clientY + 18 + height > innerHeight - 8 ? event.clientY - height - 12 : event.clientY + 18}px`;
+    placeTip(tip, { left: event.clientX + 14, top: event.clientY - 4, bottom: event.clientY + 10 });
   }
 
   listen() {
@@ -179,7 +177,7 @@ class FlameGraph {
   }
 }
 
-export async function startFlames(page = document) {
-  const root = page.getElementById('flame');
-  if (root) root.graph = new FlameGraph(buildFlames(await decode(page.getElementById('stacks').textContent)), root);
+export async function startFlames() {
+  const root = document.getElementById('flame');
+  if (root) root.graph = new FlameGraph(buildFlames(await decode(document.getElementById('stacks').textContent)), root);
 }

@@ -162,7 +162,7 @@ export function rowAt(rows, y) {
 // The timeline's rows and their labels: which are shown, folded and pinned, and their heights.
 
 const LABEL_HEIGHT_PX = { least: 18, most: 24 }; // next to the rows
-const ROWS_PX = 288; // least height of the rows in a low window; as in timeline.css
+const ROWS_PX = 288; // least height of the rows in a low window; as --tl-most in style.css
 const ROWS_SHARE = 0.6; // of the window's height
 const ROWS_LEAST_PX = 160;
 const PINNED_SHARE = 0.55; // of the rows' height, at most

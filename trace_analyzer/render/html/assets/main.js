@@ -12,7 +12,6 @@ const PAPER_PX = 690; // width of A4 and Letter
 // The verdict is painted before the events are inflated; a hidden tab paints nothing and does not wait.
 function firstPaint() {
   if (document.hidden) return Promise.resolve();
-  if (!PerformanceObserver.supportedEntryTypes.includes('paint')) return nextFrame();
   return new Promise((resolve) => {
     const observer = new PerformanceObserver((entries) => {
       if (entries.getEntriesByName('first-contentful-paint').length) resolve(observer.disconnect());
@@ -20,10 +19,6 @@ function firstPaint() {
     observer.observe({ type: 'paint', buffered: true });
     document.addEventListener('visibilitychange', resolve, { once: true });
   });
-}
-
-function nextFrame() {
-  return new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
 }
 
 async function startTimeline(root) {

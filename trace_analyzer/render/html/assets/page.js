@@ -1,31 +1,31 @@
 // Folded parts of the page: they open when something in them is linked to, and those on paper that say so. The browser itself
 // opens those in which its search finds something.
 
-import { copyText, made } from './common.js';
+import { copyText, made, placeTip } from './common.js';
 
 // Opens every fold around an element, and the one whose heading it is.
 export function unfold(element) {
   for (let fold = element?.closest('details'); fold; fold = fold.parentElement.closest('details')) fold.open = true;
 }
 
-function startFolds(page = document) {
-  const printed = () => [...page.querySelectorAll('main details:not(.fold > *), .fold > [data-paper]')];
+function startFolds() {
+  const printed = () => [...document.querySelectorAll('main details:not(.fold > *), .fold > [data-paper]')];
   const follow = (fragment) => {
-    const target = /^#[\w-]+$/.test(fragment) && page.getElementById(fragment.slice(1));
+    const target = /^#[\w-]+$/.test(fragment) && document.getElementById(fragment.slice(1));
     if (!target) return;
     unfold(target);
     target.scrollIntoView({ behavior: 'instant', block: 'start' });
   };
-  page.addEventListener('click', (event) => {
+  document.addEventListener('click', (event) => {
     const link = event.target.closest('a[href^="#"]');
     if (link) follow(link.getAttribute('href'));
   });
   addEventListener('hashchange', () => follow(location.hash));
   follow(location.hash);
-  const all = page.querySelector('[data-unfold]');
+  const all = document.querySelector('[data-unfold]');
   all?.addEventListener('click', () => {
     const open = all.getAttribute('aria-expanded') !== 'true';
-    for (const fold of page.querySelectorAll('.fold > details')) fold.open = open;
+    for (const fold of document.querySelectorAll('.fold > details')) fold.open = open;
     all.setAttribute('aria-expanded', String(open));
     all.textContent = open ? 'Fold all' : 'Unfold all';
   });
@@ -149,56 +149,45 @@ class Listing {
   }
 }
 
-function startTables(page = document) {
-  return [...page.querySelectorAll('.listing:has(tbody)')].map((root) => new Listing(root));
+function startTables() {
+  return [...document.querySelectorAll('.listing:has(tbody)')].map((root) => new Listing(root));
 }
 
 // Tooltips for pointer and keyboard alike: definitions (`data-term` names an entry of the glossary) and full texts
 // (`data-tip`). Escape hides them, as WCAG 1.4.13 asks.
 
-const MARGIN = 8;
 const MOST_TIP = 240; // characters
 
-// Next to the anchor, below it if there is room, and always inside the window.
-export function tipPlace(anchor, tip, window) {
-  const left = Math.max(MARGIN, Math.min(anchor.left, window.width - tip.width - MARGIN));
-  const below = anchor.bottom + MARGIN;
-  const fits = below + tip.height <= window.height - MARGIN;
-  return { left, top: fits ? below : Math.max(MARGIN, anchor.top - tip.height - MARGIN) };
-}
-
-function tipText(element, page = document) {
+function tipText(element) {
   const { tip } = element.dataset;
   if (tip) return tip.length > MOST_TIP ? `${tip.slice(0, MOST_TIP)}…` : tip;
-  return page.getElementById(element.dataset.term)?.textContent ?? '';
+  return document.getElementById(element.dataset.term)?.textContent ?? '';
 }
 
-function startTips(page = document) {
+function startTips() {
   const tip = made('div', { className: 'tip', hidden: true });
   tip.setAttribute('role', 'presentation'); // read out through aria-describedby already
-  page.body.append(tip);
+  document.body.append(tip);
 
   const hide = () => { tip.hidden = true; };
   const show = (event) => {
     const element = event.target.closest?.('[data-term], [data-tip]');
-    const text = element && tipText(element, page);
+    const text = element && tipText(element);
     if (!text) return hide();
     tip.textContent = text;
     tip.hidden = false;
-    const { left, top } = tipPlace(element.getBoundingClientRect(), tip.getBoundingClientRect(), { width: innerWidth, height: innerHeight });
-    tip.style.left = `${left}px`;
-    tip.style.top = `${top}px`;
+    placeTip(tip, element.getBoundingClientRect());
   };
-  page.addEventListener('pointerover', (event) => event.pointerType !== 'touch' && show(event));
-  page.addEventListener('focusin', show);
-  page.addEventListener('focusout', hide);
-  page.addEventListener('scroll', hide, { passive: true });
-  page.addEventListener('keydown', (event) => event.key === 'Escape' && hide());
+  document.addEventListener('pointerover', (event) => event.pointerType !== 'touch' && show(event));
+  document.addEventListener('focusin', show);
+  document.addEventListener('focusout', hide);
+  document.addEventListener('scroll', hide, { passive: true });
+  document.addEventListener('keydown', (event) => event.key === 'Escape' && hide());
 }
 
 // A group of buttons is one stop of the Tab key; arrow keys go from one to the next.
-function startGroups(page = document) {
-  for (const group of page.querySelectorAll('[data-group]')) {
+function startGroups() {
+  for (const group of document.querySelectorAll('[data-group]')) {
     const buttons = [...group.querySelectorAll('button')];
     const reach = (button) => buttons.forEach((each) => { each.tabIndex = each === button ? 0 : -1; });
     reach(buttons[0]);
@@ -215,8 +204,8 @@ function startGroups(page = document) {
 
 // Advice: its code can be copied.
 
-function startCards(page = document) {
-  page.addEventListener('click', (event) => {
+function startCards() {
+  document.addEventListener('click', (event) => {
     const button = event.target.closest('[data-copy]');
     if (button) copyText(button.parentElement.querySelector('code').textContent, button);
   });

@@ -18,7 +18,6 @@ export function buildStore({ header, columns }) {
     advice: adviceMembers(header, columns),
     steps: stepsByPlace(header.steps ?? []),
     own: new Set(header.own_kinds ?? []),
-    packages: header.packages ?? {},
     matches: null,
   };
   store.sums = chunkSums(store);
