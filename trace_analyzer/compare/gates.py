@@ -31,7 +31,6 @@ class Gate(Struct, frozen=True):
 class GateResult(Struct, frozen=True):
     """The result of a gate; ``why`` explains it in a sentence."""
 
-    gate: Gate
     broke: bool
     why: str
 
@@ -129,8 +128,8 @@ def _hold(result: comparison.Comparison, gate: Gate) -> GateResult:
             shown += (
                 f" of the rest, as {line_phrase(adjustment.left_out)} varies from {ends} a step, which may be chance"
             )
-        return GateResult(gate, False, f"{gate.option}: {grown}, no more than chance{shown}")
-    return GateResult(gate, too_much, f"{gate.option}: {grown}; allowed are +{percent(gate.ratio)}")
+        return GateResult(False, f"{gate.option}: {grown}, no more than chance{shown}")
+    return GateResult(too_much, f"{gate.option}: {grown}; allowed are +{percent(gate.ratio)}")
 
 
 def _of_lines(result: comparison.Comparison, gate: Gate) -> tuple[list[float], list[float]]:

@@ -115,9 +115,11 @@ def code_lines(code: str, width: int) -> list[Line]:
 def advice_title(rank: int, item: Advice, brings: str, width: int) -> list[Line]:
     """Write the change and its effect, on one line if they fit."""
     lines = hanging([(f"  {rank}. ", "")], item.title, width, "bold")
-    if brings:
-        _append(lines, brings, "good", width, indent="     ")
-    return lines
+    if not brings:
+        return lines
+    if cells(lines[-1]) + 3 + units.cell_width(brings) > width:
+        return [*lines, *hanging([("     ", "")], brings, width, "good")]
+    return [*lines[:-1], [*lines[-1], ("   ", ""), (brings, "good")]]
 
 
 def doubt_lines(report: Report, width: int) -> list[Line]:
@@ -155,14 +157,6 @@ def more_lines(report: Report, width: int) -> list[Line]:
     long = f"evidence, kernels, steps, notes: -v{one}"
     text = long if units.cell_width(long) <= width - 8 else f"all: -v{one}"
     return hanging([("More    ", "title")], text, width, "dim")
-
-
-def _append(lines: list[Line], text: str, style: str, width: int, indent: str = "") -> None:
-    """Append the text to the last line if it fits, else on a line below."""
-    if cells(lines[-1]) + 3 + units.cell_width(text) <= width:
-        lines[-1] = [*lines[-1], ("   ", ""), (text, style)]
-    else:
-        lines += hanging([(indent, "")], text, width, style)
 
 
 def trace_phrase(report: Report, verbose: bool = False) -> str:

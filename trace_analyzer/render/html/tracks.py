@@ -259,13 +259,13 @@ def _host_tracks(report: Report, host_events: pl.DataFrame) -> Iterator[TrackEve
 def in_rows(track: pl.DataFrame) -> pl.DataFrame:
     """Return the track's events row by row, with ``depth`` (row) and ``gap_ns`` (since the row's previous end).
 
-    Events are in order of start, the enclosing one first. Properly nested events get their nesting depth. Where events
-    overlap without nesting, their connected run of events gets first-fit rows: each event gets the topmost free row.
+    Events are in order of start, the enclosing one first, and each gets the topmost free row: if all are properly nested,
+    that is their nesting depth, which takes no walk.
     """
-    nested = track.with_columns(depth=nesting_depth())
-    laid = nested.sort("depth", maintain_order=True)
+    laid = track.with_columns(depth=nesting_depth()).sort("depth", maintain_order=True)
     if laid.select(_clashes().any()).item():
-        laid = _refitted(nested).sort("depth", maintain_order=True)
+        depth = first_fit(track.get_column("start_ns").to_numpy(), track.select(END_NS).to_series().to_numpy())
+        laid = track.with_columns(depth=column(depth)).sort("depth", maintain_order=True)
     continues_row = (pl.col("depth") == pl.col("depth").shift(1)).fill_null(False)
     return laid.with_columns(gap_ns=pl.col("start_ns") - pl.when(continues_row).then(END_NS.shift(1)).otherwise(0))
 
@@ -303,17 +303,6 @@ def _chain(following: list[int]) -> list[int]:
         chain.append(position)
         position = following[position]
     return chain
-
-
-def _refitted(nested: pl.DataFrame) -> pl.DataFrame:
-    """Return first-fit rows for connected runs in which events clash; all other events keep their rows."""
-    runs = nested.with_columns(run=(pl.col("start_ns") >= END_NS.cum_max().shift(1)).fill_null(True).cum_sum())
-    clashing = runs.sort("depth", maintain_order=True).filter(_clashes()).get_column("run").unique()
-    touched = pl.col("run").is_in(clashing.implode())
-    unruly = runs.filter(touched)
-    depth = first_fit(unruly.get_column("start_ns").to_numpy(), unruly.select(END_NS).to_series().to_numpy())
-    refitted = unruly.with_columns(depth=column(depth))
-    return pl.concat([runs.filter(~touched), refitted]).sort("start_ns", maintain_order=True).drop("run")
 
 
 def _clashes() -> pl.Expr:
