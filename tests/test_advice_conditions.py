@@ -727,6 +727,23 @@ def test_short_python_counts_where_no_graph_takes_it(call_after: str, frame: str
     assert not asks or items["python-work"].where.startswith(frame)
 
 
+@pytest.mark.parametrize(
+    ("begin", "fixes"),
+    [("cudaStreamBeginCapture", ["graph-capture"]), ("cudaStreamIsCapturing", ["allocator"])],
+)
+def test_what_comes_before_a_capture_is_the_capture_s(begin: str, fixes: list[str]) -> None:
+    """``torch.cuda.graph`` waits and empties the cache by itself: no line of the program does, that could be struck out."""
+    before = [
+        [call("cudaDeviceSynchronize", t, 1_300), call("cudaFree", t + 1_301, 900), call(begin, t + 2_210, 2)]
+        for t in range(0, 48_000, 4_000)
+    ]
+    after = [[call("cudaStreamEndCapture", t + 2_900, 2)] * ("Begin" in begin) + [launched(GEMM, t + 2_910, t + 2_920, 1_200, n + 1)]
+             for n, t in enumerate(range(0, 48_000, 4_000))]  # fmt: skip
+    items = {item.id: item for item in analysed(before, after).advice}
+    assert sorted({*items} - {"cuda-graphs", "record-stacks"}) == fixes
+    assert ("garbage collection" in items[fixes[0]].why) == ("Begin" in begin)
+
+
 def test_a_bound_holds_idle_time_of_which_no_launch_is_known() -> None:
     """Launches of a third of the kernels are lost, as those of drivers' calls that old profilers do not record."""
     loop = iterations(lambda t: op("aten::mm", t, 850))

@@ -205,6 +205,11 @@ def test_what_is_wrong_is_named_first(name: str, first: str, code: str) -> None:
     assert ("which go with the wait" in item.why) is (name in ("item_each", "nonzero_each"))
 
 
+def test_a_capture_is_advised_alone() -> None:
+    """The wait and the emptied cache before it are those of `torch.cuda.graph`, not of the program."""
+    assert [item.id for item in report_of("graph_capture_inside").advice] == ["graph-capture"]
+
+
 def test_a_cpu_and_a_device_that_take_equally_long_are_in_balance() -> None:
     """No fix of one saves what the other takes as long for; a compiled chain spares kernels and launches, so both."""
     report = report_of("prefill_b16")

@@ -31,10 +31,10 @@ from trace_analyzer.advice.opportunity import (
     where_called,
     worth_ns,
 )
-from trace_analyzer.advice.window_context import COMPILED, AdviceContext, replayed_ratio
+from trace_analyzer.advice.window_context import COMPILED, AdviceContext, captures_of, replayed_ratio
 from trace_analyzer.catalog import event_names
 from trace_analyzer.catalog.fixes import has_fused
-from trace_analyzer.frames.intervals import END_NS, LENGTH_NS, clip, union, with_covered
+from trace_analyzer.frames.intervals import END_NS, LENGTH_NS, union, with_covered
 from trace_analyzer.report.summaries import judged_parts
 from trace_analyzer.units import count, counted, duration
 from trace_analyzer.verdict.judge import WITHIN_LAUNCH
@@ -416,36 +416,21 @@ def warm_up(context: AdviceContext) -> Opportunity | None:
     )
 
 
-_SEEDS = 8
-"""Most launches between the wait by which ``torch.cuda.graph`` begins and its capture: it sets the generators' seeds."""
-
-
 def graph_capture(context: AdviceContext) -> Opportunity | None:
     """Propose to capture graphs once: idle time in captures, and in what ``torch.cuda.graph`` does before each."""
-    captured = context.idle.filter(pl.col("cause") == "graph-capture")
-    if _is_cold(context) or captured.is_empty():
+    idle = context.idle.filter(pl.col("cause") == "graph-capture")
+    if _is_cold(context) or idle.is_empty():
         return None
-    calls = context.host.calls_of(pl.col("name").str.contains("StreamBeginCapture|DeviceSynchronize$|Launch"))
-    name, order = context.host.names.get_column("name")[calls.get_column("name_id")], ["thread_id", "start_ns"]
-    calls = calls.select(*order, name.cast(pl.String)).sort(order).with_row_index("row")
-    waited = pl.when(pl.col("name").str.ends_with("Synchronize")).then(pl.struct("row", "start_ns")).forward_fill()
-    captures = calls.with_columns(waited.over("thread_id").alias("wait")).filter(pl.col("name").str.contains("Capture"))
-    entered = captures.drop_nulls("wait").filter(pl.col("row") - pl.col("wait").struct["row"] <= _SEEDS)
-    spans = entered.select(
-        pl.lit(context.idle.get_column("device").first(), context.idle.schema["device"]).alias("device"),
-        pl.col("wait").struct["start_ns"],
-        pl.col("start_ns").alias("end_ns"),
-    )
-    before = clip(context.idle.filter(pl.col("cause") != "graph-capture"), union(spans, ["device"]), ["device"])
-    again = context.steps > 1 and captures.height >= context.steps
-    times = count(captures.height / context.steps)
+    begun_ns = total(idle, LENGTH_NS) - judged_parts(context.verdict).get("graph-capture", 0)
+    begins = begun_ns >= worth_ns(context)
+    captures = captures_of(context.host).height
+    again = context.steps > 1 and captures >= context.steps
+    times = count(captures / context.steps)
     often = f"{'once' if times == '1' else f'{times} times'} a step" if again else "once per graph"
-    begun = f"; each begins with a wait, a garbage collection and an emptied cache: {a_step(total(before, LENGTH_NS), context.steps)}"
-    why = f"launches are captured into graphs and the GPU does not run: this happens {often}{begun if before.height else ''}"
-    extra = ", and idle time between the wait by which torch.cuda.graph begins and its capture" if before.height else ""
-    opportunity = idle_opportunity(
-        context, pl.concat([captured, before.select(captured.columns)]), ("graph-capture",), why, extra
-    )
+    begun = f"; each begins with a wait, a garbage collection and an emptied cache: {a_step(begun_ns, context.steps)}"
+    why = f"launches are captured into graphs and the GPU does not run: this happens {often}{begun if begins else ''}"
+    extra = ", and idle time between the wait by which torch.cuda.graph begins and its capture" if begins else ""
+    opportunity = idle_opportunity(context, idle, ("graph-capture",), why, extra)
     when = "once, not in each step" if again else "before you measure or serve"
     return opportunity and replace(opportunity, case="in each step" if again else "", values={"when": when})
 

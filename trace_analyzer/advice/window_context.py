@@ -17,7 +17,7 @@ from trace_analyzer.catalog import event_names
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.fixes import Platform, Program, platform_of
 from trace_analyzer.findings import DeviceFindings
-from trace_analyzer.frames.intervals import LENGTH_NS, clip, filter_inside, spans_on, union
+from trace_analyzer.frames.intervals import LENGTH_NS, clip, filter_inside, spans_on, split_by, union
 from trace_analyzer.frames.lookups import lookup, lookup_inner, map_unique, where_equal
 from trace_analyzer.report import Verdict
 from trace_analyzer.report.summaries import judged_parts
@@ -239,6 +239,8 @@ def advice_context(
     cold = idle.clear()
     if is_cold:
         cold = cold_idle(idle, where_equal(gaps, "device", device), first_launches)
+    else:
+        idle = _with_captures(idle, host)
     calls = host.names.filter(pl.col("kind").is_in(event_names.CALLS))
     return AdviceContext(
         within=window_tables,
@@ -267,6 +269,35 @@ def advice_context(
         is_compiled=_shows(names, BY_INDUCTOR),
         is_scripted=_shows(names, BY_TORCHSCRIPT),
     )
+
+
+_SEEDS = 8
+"""Most launches between the wait by which ``torch.cuda.graph`` begins and its capture: it sets the generators' seeds."""
+
+
+def captures_of(host: Host) -> pl.DataFrame:
+    """Return the calls that begin captures: start_ns, and begun_ns, the start of the wait by which ``torch.cuda.graph`` began."""
+    calls = host.calls_of(pl.col("name").str.contains("StreamBeginCapture|DeviceSynchronize$|Launch"))
+    name, order = host.names.get_column("name")[calls.get_column("name_id")], ["thread_id", "start_ns"]
+    calls = calls.select(*order, name.cast(pl.String)).sort(order).with_row_index("row")
+    waited = pl.when(pl.col("name").str.ends_with("Synchronize")).then(pl.struct("row", "start_ns")).forward_fill()
+    captures = calls.with_columns(waited.over("thread_id").alias("wait")).filter(pl.col("name").str.contains("Capture"))
+    near = pl.col("row") - pl.col("wait").struct["row"] <= _SEEDS
+    return captures.select("start_ns", pl.when(near).then(pl.col("wait").struct["start_ns"]).alias("begun_ns"))
+
+
+def _with_captures(idle: pl.DataFrame, host: Host) -> pl.DataFrame:
+    """Charge to a capture what ``torch.cuda.graph`` does before it: it waits, collects garbage and empties the cache itself."""
+    begun = captures_of(host).drop_nulls("begun_ns")
+    if idle.is_empty() or begun.is_empty():
+        return idle
+    device = pl.lit(idle.item(0, "device"), idle.schema["device"]).alias("device")
+    spans = union(
+        begun.select(device, pl.col("begun_ns").alias("start_ns"), pl.col("start_ns").alias("end_ns")), ["device"]
+    )
+    pieces = split_by(idle, spans.with_columns(pl.lit(True).alias("begins")), ["device"], ["begins"])
+    cause = pl.when("begins").then(pl.lit("graph-capture", idle.schema["cause"])).otherwise("cause").alias("cause")
+    return pieces.with_columns(cause).select(idle.columns)
 
 
 def _unrecorded(idle: pl.DataFrame, verdict: Verdict) -> pl.DataFrame:
