@@ -114,6 +114,27 @@ def test_the_first_screen_leaves_out_advice_whose_time_other_advice_counts() -> 
     assert "Theirs" in summary(replace(report, advice=(estimated,)))
 
 
+@pytest.mark.parametrize(
+    ("shared_with", "ratio", "says"),
+    [
+        ("first", 0.98, "(98 % of its time in 1)"),
+        ("first", 1.0, "(all its time in 1)"),
+        ("first", 0.4, ""),
+        ("hidden", 1.0, ""),
+    ],
+)
+def test_the_first_screen_says_what_shares_most_of_its_time(shared_with: str, ratio: float, says: str) -> None:
+    """With estimates, both are listed; what is not on the screen has no number there."""
+    report = gpu_report()
+    first = replace(
+        report.advice[0], id="first", predicted=Predicted(50, 40, 60, 100), shared_with=None, shared_ratio=None
+    )
+    second = replace(first, id="second", shared_with=shared_with, shared_ratio=ratio)
+    shown = " ".join(summary(replace(report, advice=(first, second)), 140).split())
+    assert ("its time in" in shown) == bool(says)
+    assert says in shown
+
+
 def test_the_rule_stands_where_the_largest_figure_is_not_the_verdict() -> None:
     report = gpu_report()
     larger = {"compute": 490_000, "python": 400_000, "memory": 110_000}

@@ -5,7 +5,7 @@ Important texts are never cut, but wrapped. `trace_analyzer.render.terminal` wri
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -32,6 +32,8 @@ _WITHOUT_TIMES = 33  # cells of a block with the longest name, a bar and shares,
 _TOP_CAUSES, _TOP_PARTS, _TOP_ADVICE = 4, 4, 3
 _COUNTED_ABOVE = 0.9
 """Share of the time of advice without an estimate that other advice counts, from which the first screen leaves it out."""
+_MOSTLY_SHARED = 0.5
+"""Share of its time from which the first screen says that advice shares it."""
 _TOP_REASONS = {"high": 0, "medium": 1, "low": 2}
 """Number of reasons shown by confidence: the first ones, which lower it. The others only explain."""
 
@@ -83,17 +85,26 @@ def advice_lines(report: Report, width: int) -> list[Line]:
     more = len(report.advice) - len(best)
     rest = f"  {len(best)} of {len(report.advice)}; -v shows all" if more > 0 else ""
     lines: list[Line] = [[("What to change", "title"), (rest, "dim")]]
+    ranks = {item.id: rank for rank, item in enumerate(best, 1)}
     for rank, item in enumerate(best, 1):
         brings = phrasing.predicted_briefly(item) or row_phrases.saves_at_most(item)
         although_limited = (
             "" if item.is_of_limit else f"({vocabulary.although(str(report.verdict.regime), report.verdict.cause)})"
         )
-        lines += advice_title(rank, item, f"{brings} {although_limited}".strip(), width)
+        shares = _shares(item, ranks)
+        lines += advice_title(rank, item, " ".join(filter(None, (brings, although_limited, shares))), width)
         if code := row_phrases.code_line(item.code, width - 7):
             lines += code_lines(code, width)
         if place := row_phrases.first_place(item, 2 * (width - 5)):
             lines += [[("     ", ""), (line, "dim")] for line in folded(units.visible(place), width - 5, MOST_LINES)]
     return lines
+
+
+def _shares(item: Advice, ranks: Mapping[str, int]) -> str:
+    """Write how much of the time another change on the screen counts, too, where that is most of it."""
+    ratio, other = item.shared_ratio or 0.0, ranks.get(item.shared_with or "")
+    share = "all" if units.percent(ratio) == "100 %" else f"{units.percent(ratio)} of"
+    return f"({share} its time in {other})" if other and ratio >= _MOSTLY_SHARED else ""
 
 
 def _is_worth_a_place(item: Advice) -> bool:
