@@ -727,6 +727,18 @@ def test_short_python_counts_where_no_graph_takes_it(call_after: str, frame: str
     assert not asks or items["python-work"].where.startswith(frame)
 
 
+def test_python_between_graphs_that_are_replayed_counts() -> None:
+    loop = [
+        [
+            call("cudaGraphLaunch", t, 8, correlation=n + 1),
+            *(kernel(GEMM, t + 10 + 12 * k, 10, correlation=n + 1) for k in range(10)),
+            python("sampler.py(3): next_token", t + 130, 600),
+        ]
+        for n, t in enumerate(range(0, 40 * 750, 750))
+    ]
+    assert analysed(loop).advice[0].id == "python-work"
+
+
 @pytest.mark.parametrize(
     ("begin", "fixes"),
     [("cudaStreamBeginCapture", ["graph-capture"]), ("cudaStreamIsCapturing", ["allocator"])],
