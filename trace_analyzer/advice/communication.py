@@ -252,10 +252,10 @@ def _beyond_link(context: AdviceContext, pageable: pl.DataFrame) -> Opportunity 
     return kernel_opportunity(
         context,
         pageable,
-        (pl.col("duration_ns") - least).clip(lower_bound=0),
         "time of copies of pageable memory that nothing hides, beyond that of their bytes at the peak of the link to the host",
         f"{in_a_step(context, pageable.height, 'copy goes', 'copies go')} through a buffer of the driver, as the"
         " memory is pageable",
+        saves=(pl.col("duration_ns") - least).clip(lower_bound=0),
     )
 
 
@@ -298,10 +298,10 @@ def small_copies(context: AdviceContext) -> Opportunity | None:
     opportunity = kernel_opportunity(
         context,
         with_exposed(small, spans.filter(pl.col("bound") != "copy")),
-        pl.col("exposed_ns"),
         f"time of copies under {thresholds.SMALL_COPY_BYTES >> 10} KiB in which nothing else ran",
         f"{in_a_step(context, small.height, 'copy', 'copies')} between host and device moved {size(small.get_column('bytes').median())} in the median:"  # type: ignore[arg-type]
         " they take longer to start than to move",
+        saves=pl.col("exposed_ns"),
     )
     return opportunity and replace(opportunity, case=_way_of(small, "duration_ns"))
 
@@ -354,7 +354,6 @@ def casts(context: AdviceContext) -> Opportunity | None:
     opportunity = kernel_opportunity(
         context,
         rows,
-        pl.col("duration_ns"),
         "all time of kernels that convert inputs of matmuls and convolutions, and their gradients",
         f"{in_a_step(context, rows.height, 'kernel only converts', 'kernels only convert')} between types, at each call of an operator under"
         " autocast",
@@ -366,8 +365,6 @@ def casts(context: AdviceContext) -> Opportunity | None:
 def cast_kernels(context: AdviceContext) -> pl.DataFrame:
     """Return the kernels by which autocast converts inputs of operators."""
     inside, _ = launched_within(context, context.within.activities, _CAST)
-    if inside.is_empty():
-        return inside
     kernels = inside.filter((pl.col("kind") == "kernel") & pl.col("group").is_in(["pointwise", "other"]))
     return launched_within(context, kernels, _CASTING)[0]
 
@@ -383,7 +380,6 @@ def compiled_copies(context: AdviceContext) -> Opportunity | None:
     return kernel_opportunity(
         context,
         rows,
-        pl.col("duration_ns"),
         "all time of these copies",
         f"{in_a_step(context, rows.height, 'copy', 'copies')} within the device in compiled regions: inputs that are copied into a graph's"
         " memory, or tensors that are changed in place",
@@ -398,7 +394,6 @@ def device_copies(context: AdviceContext) -> Opportunity | None:
     return kernel_opportunity(
         context,
         rows,
-        pl.col("duration_ns"),
         "all time of these copies",
         f"{in_a_step(context, rows.height, 'copy', 'copies')} within the device: clones, contiguous copies and copies into buffers"
         " read and write what is there already",
@@ -431,7 +426,6 @@ def custom_kernels(context: AdviceContext) -> Opportunity | None:
     opportunity = kernel_opportunity(
         context,
         rows,
-        pl.col("duration_ns"),
         "no figure: the least possible time of these kernels is unknown",
         f"{', '.join(map(kernel_word, names[:3]))}: kernels whose work the trace does not record",
         **profiled(context, names[0] if names else ""),

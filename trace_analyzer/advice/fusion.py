@@ -72,7 +72,6 @@ def fusion(context: AdviceContext) -> Opportunity | None:
         opportunity = kernel_opportunity(
             context,
             rows,
-            pl.col("duration_ns"),
             "time of all such kernels but the first of each chain: a fused chain moves its data once",
             f"{in_a_step(context, rows.height, 'pointwise or normalization kernel follows', 'pointwise and normalization kernels follow')}"
             " another one on the same stream: each of them reads and writes all its data again",
@@ -121,7 +120,6 @@ def fuse_replayed(context: AdviceContext) -> Opportunity | None:
     opportunity = kernel_opportunity(
         context,
         rows,
-        pl.col("duration_ns"),
         "time of all such kernels, and the gaps before them: a compiler may fold each of them into another",
         f"{in_a_step(context, rows.height, 'small kernel stands', 'small kernels stand')} beside another one on the same stream, and a"
         " graph starts each",
@@ -191,9 +189,9 @@ def _replayed_optimizer(context: AdviceContext) -> Opportunity | None:
     opportunity = kernel_opportunity(
         context,
         rows,
-        length * (1 - (length.max() / length.sum()).over("update")),
         "time of the optimizer's kernels but for the longest of each update, as a fused one makes one pass, and the gaps before them",
         f"{in_a_step(context, rows.height, 'kernel of a graph updates parameters', 'kernels of a graph update parameters')}",
+        saves=length * (1 - (length.max() / length.sum()).over("update")),
         optimizer=optimizer_in_few_launches(context.optimizer, context.platform, captured=True),
     )
     return opportunity and replace(_with_gaps(context, opportunity, rows), is_replayed=False)
@@ -233,7 +231,6 @@ def recompute_less(context: AdviceContext) -> Opportunity | None:
     return kernel_opportunity(
         context,
         rows,
-        pl.col("duration_ns"),
         "all time of kernels that repeat forward work",
         f"{in_a_step(context, rows.height, 'kernel')} in the backward pass repeated work of the forward pass (activation"
         " checkpointing)",

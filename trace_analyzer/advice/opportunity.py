@@ -238,8 +238,6 @@ def profiled(context: AdviceContext, name: str) -> Mapping[str, str]:
 
 def where_called(rows: pl.DataFrame, condition: pl.Expr) -> pl.DataFrame:
     """Keep the activities whose name, operator and dtype meet a condition."""
-    if rows.is_empty():
-        return rows
     return rows.filter(map_unique(rows.select("name", "operator", "dtype"), condition.alias("is called")).to_series())
 
 
@@ -247,8 +245,6 @@ def launched_within(context: AdviceContext, rows: pl.DataFrame, pattern: str) ->
     """Return the activities of ``rows`` launched within annotations or operators of that name, and their number."""
     named = pl.col("kind").is_in(["annotation", "operator"]) & pl.col("name").str.contains(pattern)
     spans = context.host.those(named, "thread_id", "start_ns", "end_ns").rename({"thread_id": "launch_thread"})
-    if spans.is_empty():
-        return rows.clear(), 0
     within = union(spans, ["launch_thread"]).with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("span"))
     inside = lookup_at(rows, "launch_ns", within, ["launch_thread"], ["span"]).drop_nulls("span")
     return inside.drop("span"), inside.get_column("span").n_unique()
@@ -337,12 +333,13 @@ def idle_opportunity(
     )
 
 
+_ALL_TIME = pl.col("duration_ns")
+
+
 def kernel_opportunity(
-    context: AdviceContext, rows: pl.DataFrame, saves: pl.Expr, how_bound: str, why: str, **values: object
+    context: AdviceContext, rows: pl.DataFrame, how_bound: str, why: str, saves: pl.Expr = _ALL_TIME, **values: object
 ) -> Opportunity | None:
     """Return the opportunity of some kernels; ``saves`` is the saving of each."""
-    if rows.is_empty():
-        return None
     timed = rows.with_columns(END_NS, saves.alias("saves_ns"), pl.col("duration_ns").alias("time_ns"))
     opportunity = Opportunity(
         total(timed, "saves_ns"), how_bound, why, partial(largest_operators, rows), longest(timed, LENGTH_NS), values,
@@ -360,8 +357,6 @@ def run_opportunity(
     **values: object,
 ) -> Opportunity | None:
     """Return the opportunity to replace each run of kernels by one; ``bounds`` are possible bounds of its kernels."""
-    if runs.is_empty():
-        return None
     opportunity = Opportunity(
         total(runs, "saves_ns"),
         how_bound,
@@ -434,8 +429,6 @@ def _times(times: int, saves: int, steps: int) -> str:
 
 def outside(rows: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
     """Keep the rows that start outside all of the spans."""
-    if spans.is_empty() or rows.is_empty():
-        return rows
     marked = spans.with_columns(pl.lit(True).alias("within"))
     return lookup_at(rows, "start_ns", marked, ["device"], ["within"]).filter(pl.col("within").is_null()).drop("within")
 

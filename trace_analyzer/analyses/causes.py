@@ -288,8 +288,6 @@ def first_event_wait_ns(host: Host, sync_events: pl.DataFrame) -> int | None:
 
 def _overlaid(pieces: pl.DataFrame, windows: pl.DataFrame, cause: str, kept: Collection[str]) -> pl.DataFrame:
     """Cut pieces, in order, at windows of their device, whose cause replaces all causes but the ``kept`` ones."""
-    if windows.is_empty():
-        return pieces
     stays = pl.col("cause").is_in(list(kept))
     marked = windows.select("device", "start_ns", "end_ns", pl.lit(True).alias("marked"))
     cut = split_by(pieces.filter(~stays), marked, _DEVICE, ["marked"]).with_columns(
@@ -353,8 +351,6 @@ def behind_waits(idle: pl.DataFrame, host: Host, threads: pl.Series, works: Coll
     the work is hidden; without the work the idle time ends earlier.
     """
     waiting = idle.filter(pl.col("cause") == "synchronization")
-    if waiting.is_empty():
-        return waiting
     is_meant = pl.col("work").is_in(works) & pl.col("thread_id").is_in(threads.implode())
     events = host.events.filter(is_meant).sort("start_ns", "end_ns", descending=[False, True])
     outermost = events.filter((pl.col("start_ns") >= pl.col("end_ns").cum_max().shift(1)).fill_null(True))

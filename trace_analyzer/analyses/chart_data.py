@@ -98,8 +98,6 @@ def _with_forward_modules(context: Context, parents: pl.Series) -> pl.Series:
     moved = events.select(parents.alias("parent_id"), "module_id", "event_id").filter(
         pl.col("module_id").is_not_null() & pl.col("parent_id").is_null() & (pl.col("module_id") != pl.col("event_id"))
     )
-    if moved.is_empty():
-        return parents
     under = scatter(moved.get_column("event_id"), moved.get_column("module_id"), parents.len())
     return parents.zip_with(under.is_null(), under)
 

@@ -87,8 +87,6 @@ def _assumed(trace: Trace) -> dict[int, Device]:
         for code, _, name in trace.devices.iter_rows()
         if not name and ((entry := entries[code]) is None or not (entry.name or entry.sm_count))
     ]
-    if not silent:
-        return {}
     kernels = trace.device_events.filter(pl.col("kind") == "kernel", pl.col("device").is_in(silent))
     calls = trace.host_events.filter(pl.col("kind").is_in(CALLS)).get_column("name").unique().cast(pl.String)
     platform = platform_of(None, calls)

@@ -64,8 +64,6 @@ def earlier_work(
         .join(drained_streams, on=["device", "stream"], how="left", maintain_order="left")
         .filter((pl.col("drained_ns") > pl.col("since_ns")).fill_null(True))
     )
-    if rows.is_empty():
-        return _NONE
     calls = _waiting_calls(host, rows)
     covered = with_covered(rows, union(calls, ["process_id"]), ["process_id"], "covered_ns", start="since_ns")
     waited = pl.col("end_ns") - pl.col("since_ns")
@@ -105,11 +103,6 @@ def with_earlier_work(unnamed_segments: pl.DataFrame, earlier_work: pl.DataFrame
         )
         .drop("waiter_id", "is_held")
     )
-
-
-_NONE = pl.DataFrame(
-    schema={"gap_id": pl.UInt32, "launch_id": pl.UInt32, "since_ns": pl.Int64, "blocker_id": pl.UInt32}
-)
 
 
 def earlier_work_notes(
@@ -162,8 +155,6 @@ def _near_the_beginning(gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.Data
             pl.col("busy_before_ns") <= thresholds.EARLIER_STREAM_RATIO * LENGTH_NS,
         )
     )
-    if long.is_empty():
-        return long
     streams = activities.group_by(_STREAM).agg(pl.col("start_ns").min().alias("stream_ns"))
     is_first = pl.col("stream_ns") == pl.col("begins_ns")
     return long.join(streams, on=_STREAM, nulls_equal=True, how="left", maintain_order="left").filter(

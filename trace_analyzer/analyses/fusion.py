@@ -89,10 +89,6 @@ _TORCH = r"^(?:<|nn\.Module: |(?:.*/)?(?:torch|torchvision|functools|contextlib)
 _NAMED_CHARACTERS = 2_000
 """Number of characters of a chain for matching: its first operators determine its name, and matching takes quadratic
 time."""
-_FOUND = {
-    "moved_bytes": pl.Float64, "saved_bytes": pl.Float64, "moving_ns": pl.Int64, "tensors": pl.String,
-}  # fmt: skip
-"""Columns of some kinds only."""
 _RUN = {
     **{c: dtype for c, dtype in FUSIONS.schema.items() if c not in ("count", "byte_per_s")},
     "moving_ns": pl.Int64(),
@@ -121,10 +117,7 @@ def fusion_runs(
     marks = step_marks.select("process_id", start_ns="host_start_ns").sort("process_id", "start_ns")
     step = intervals.last_started(calls, "launch_start_ns", marks, ["process_id"])
     chains = _chains(calls.with_columns(pl.all_horizontal("fusible", *free), step.alias("step")), tensors)
-    none = pl.DataFrame(schema=_FOUND)
-    runs = pl.concat([none, chains, attention.drop("call"), _optimizers(updates)], how="diagonal_relaxed")
-    if runs.is_empty():
-        return pl.DataFrame(schema=_RUN)
+    runs = pl.concat([chains, attention.drop("call"), _optimizers(updates)], how="diagonal_relaxed")
     return _named(_located(host, runs, places, activity_modules)).select(
         pl.col(c).cast(dtype) for c, dtype in _RUN.items()
     )

@@ -292,8 +292,6 @@ def _of_forward(ids: pl.Series, backward_ids: pl.Series, forward_ids: pl.Series)
 
     A context that lies within the backward event stays.
     """
-    if any(column.null_count() == column.len() for column in (ids, forward_ids)):
-        return ids
     around = ids[forward_ids]
     outside = around.is_not_null() & ~(ids > backward_ids).fill_null(False)
     return around.zip_with(outside, ids)
@@ -310,8 +308,6 @@ def _stacks(trace: Trace) -> pl.DataFrame:
         .with_columns(pl.col("call_stack", "module").cast(pl.String))
         .filter(pl.col("call_stack").str.len_bytes().gt(0) | pl.col("module").str.len_bytes().gt(0))
     )
-    if texts.is_empty():
-        return texts.select("event_id", *(pl.lit(None, pl.Categorical).alias(name) for name in ("function", "module")))
     frames = (
         texts.select("call_stack")
         .drop_nulls()

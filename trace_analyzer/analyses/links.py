@@ -339,8 +339,6 @@ def _by_call(host: Host, launches: pl.DataFrame) -> pl.DataFrame:
         .select("process_id", "thread_id", "start_ns", "end_ns", begins.alias("begins"))
         .sort("thread_id", "start_ns")
     )
-    if marks.is_empty():
-        return pl.DataFrame(schema=_CAPTURES)
     thread = "thread_id"
     bounds = host.events.group_by(thread).agg(
         pl.col("start_ns").min().alias("first_ns"), pl.col("end_ns").max().alias("last_ns")

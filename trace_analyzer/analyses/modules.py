@@ -65,8 +65,6 @@ def _by_arrow(flows: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
     """Pair operators whose starts are the ends of one arrow; of several forward operators the first counts."""
     arrows = flows.filter(pl.col("kind") == "forward-backward").rename({"time_ns": "start_ns"})
     place, first = ["thread_id", "start_ns"], pl.col("forward_id").min()
-    if arrows.is_empty():
-        return pl.DataFrame(schema={"event_id": pl.UInt32, "forward_id": pl.UInt32})
     forward = (
         arrows.filter("is_start")
         .join(operators.group_by(place).agg(pl.col("event_id").min().alias("forward_id")), on=place, how="inner")
@@ -138,9 +136,8 @@ NODE, FRAME, REPEATED = "checkpoint-node", "checkpoint-frame", "forward-in-backw
 def recomputed(trace: Trace, host: Host, activities: pl.DataFrame) -> pl.DataFrame:
     """Return (activity_id, sign) of activities that do forward work again."""
     nodes = host.those((pl.col("kind") == "operator") & pl.col("name").str.contains(_NODE), *_SPAN, "name")
-    nothing = pl.DataFrame(schema={"activity_id": pl.UInt32, "sign": pl.String})
-    if nodes.is_empty() or activities.is_empty():
-        return nothing
+    if nodes.is_empty():
+        return pl.DataFrame(schema={"activity_id": pl.UInt32, "sign": pl.String})
     frames = host.those((pl.col("kind") == "python") & pl.col("name").str.contains(_CHECKPOINT_FRAME), *_SPAN)
     within_checkpoint = pl.col("name").str.contains(_CHECKPOINT_NODE)
     marks = pl.concat(
@@ -150,8 +147,6 @@ def recomputed(trace: Trace, host: Host, activities: pl.DataFrame) -> pl.DataFra
             _forward_again(trace, host, nodes).select(*_SPAN, "sign"),
         ]
     )
-    if marks.get_column("sign").null_count() == marks.height:
-        return nothing
     launched = activities.select("activity_id", pl.col("launch_thread").alias("thread_id"), "launch_start_ns")
     return _inside(launched, "launch_start_ns", marks, "sign").drop_nulls("sign").select("activity_id", "sign")
 
@@ -182,8 +177,6 @@ def _forward_again(trace: Trace, host: Host, nodes: pl.DataFrame) -> pl.DataFram
     is_operator = host.each((pl.col("kind") == "operator") & ~pl.col("name").str.contains(_NODE))
     operators = host.events.select(*_SPAN, "name")
     again = _around(operators.filter(is_operator & records), nodes).drop_nulls("node")
-    if again.is_empty():
-        return again.with_columns(pl.lit(None, dtype=pl.String).alias("sign"))
     sure = pl.col("node").str.contains(_CHECKPOINT_NODE)
     doubtful = again.filter(~sure)
     believed = doubtful.height > 0 and _ran_before(trace, doubtful, operators.filter(is_operator), nodes)
@@ -269,8 +262,6 @@ def launch_places(host: Host, linked_events: pl.DataFrame, backward_links: pl.Da
     launches = linked_events.drop_nulls("launch_id").select(
         "activity_id", pl.col("launch_thread").alias("thread_id"), pl.col("launch_start_ns").alias("time_ns")
     )
-    if backward_links.is_empty():
-        return launches.with_columns(pl.lit(False).alias("is_backward"))
     spans = host.events.select("thread_id", "start_ns", "end_ns")[backward_links.get_column("event_id")].with_columns(
         backward_links.get_column("forward_id")
     )
@@ -291,8 +282,6 @@ def module_table(module_frames: pl.DataFrame, rated: pl.DataFrame, located: pl.D
 
     For kernels of graphs, ``located`` has the places of the kernels that they match.
     """
-    if module_frames.is_empty():
-        return MODULES.empty()
     backward_ns = pl.col("duration_ns").filter("is_backward").sum().alias("backward_ns")
     own = (
         located.drop_nulls("module_event")

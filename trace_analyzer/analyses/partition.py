@@ -135,47 +135,33 @@ def _busy(activities: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
 
     Each activity has at least one row.
     """
-    spans = activities.select(
-        *_SPAN[:2], intervals.END_NS, "activity_id", pl.col("bound").cast(pl.String).fill_null("other").alias("part")
-    )
-    inside = intervals.clip(spans, windows, _DEVICE)
-    taken = windows.select(_SPAN).clear()
-    owned = []
-    for part in WORK:
-        mine = inside.filter((pl.col("part") == part) & (pl.col("start_ns") < pl.col("end_ns")))
-        if mine.is_empty():
-            continue
-        owned.append(_subtract(_exclusive(mine), taken, windows))
-        taken = intervals.union(pl.concat([taken, mine.select(_SPAN)]), _DEVICE)
-    pieces = pl.concat([inside.clear(), *owned])
+    inside = intervals.clip(_spans(activities), windows, _DEVICE)
+    pieces = _owned(inside)
     hidden = inside.unique("activity_id", keep="first", maintain_order=True).join(pieces, on="activity_id", how="anti")
     return pl.concat([pieces, hidden.with_columns(pl.col("start_ns").alias("end_ns"))])
 
 
-def _exclusive(spans: pl.DataFrame) -> pl.DataFrame:
-    """Cut each span to the time after all earlier spans of its device: [latest earlier end, its end)."""
-    reached = pl.col("end_ns").cum_max().shift(1).over("device")
-    return (
-        spans.sort("device", "start_ns", "activity_id")
-        .with_columns(pl.max_horizontal("start_ns", reached).alias("start_ns"))
-        .filter(pl.col("start_ns") < pl.col("end_ns"))
-    )
+def _spans(activities: pl.DataFrame) -> pl.DataFrame:
+    part = pl.col("bound").cast(pl.String).fill_null("other")
+    return activities.select(*_SPAN[:2], intervals.END_NS, "activity_id", part.alias("part"))
 
 
-def _subtract(spans: pl.DataFrame, taken: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Cut the disjoint intervals ``taken`` out of the spans, which lie in the windows."""
-    bounds = windows.group_by("device").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
-    ends = pl.concat(
-        [
-            bounds.select("device", pl.col("start_ns").alias("end_ns"), pl.col("start_ns").alias("at")),
-            taken.select("device", "end_ns", pl.col("start_ns").alias("at")),
-            bounds.select("device", "end_ns", pl.col("end_ns").alias("at")),
-        ]
-    ).sort("device", "at", "end_ns")
-    free = ends.select(
-        "device", pl.col("end_ns").alias("start_ns"), pl.col("at").shift(-1).over("device").alias("end_ns")
-    ).filter(pl.col("start_ns") < pl.col("end_ns"))
-    return intervals.clip(spans, free, _DEVICE).filter(pl.col("start_ns") < pl.col("end_ns")).select(spans.columns)
+def _owned(spans: pl.DataFrame) -> pl.DataFrame:
+    """Cut activities to the instants that they own: the first part in progress, then the first start, then row."""
+    taken, owned = spans.select(_SPAN).clear(), []
+    for part in WORK:
+        mine = intervals.sort_spans(
+            spans.filter((pl.col("part") == part) & (pl.col("start_ns") < pl.col("end_ns"))), _DEVICE
+        )
+        # The first activity occupies the device until it ends: of a later one, only the time after that remains.
+        reached = lookups.over_group(mine, "device", pl.col("end_ns").cum_max().shift(1))
+        left = mine.with_columns(pl.max_horizontal(pl.col("start_ns"), reached).alias("start_ns")).filter(
+            pl.col("start_ns") < pl.col("end_ns")
+        )
+        pieces = intervals.split_by(left, taken.with_columns(pl.lit(True).alias("taken")), _DEVICE, ["taken"])
+        owned.append(pieces.filter(pl.col("taken").is_null()).drop("taken"))
+        taken = intervals.union(pl.concat([taken, mine.select(_SPAN)]), _DEVICE)
+    return pl.concat(owned)
 
 
 def _calls(activities: pl.DataFrame, context: Context) -> pl.DataFrame:
@@ -208,31 +194,15 @@ def _conformed(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-# Assign each busy instant of a device to one activity, so that exclusive times sum to its busy time.
-#
-# Durations sum to more where activities overlap: on several streams, or on one stream where a dependent launch starts in
-# the tail of the previous kernel. An instant belongs to the first of the activities in progress by the order of the
-# partition (`partition.WORK`), then by start, then by row. The exclusive times of a bound therefore also sum to that part
-# of the partition.
-
-
 def exclusive_times(activities: pl.DataFrame) -> pl.Series:
-    """Return exclusive_ns: the time assigned to each activity; ``activities`` are in order of activity_id."""
-    spans = activities.select("activity_id", "device", "start_ns", intervals.END_NS, "bound")
-    before = spans.clear().select(*_DEVICE, "start_ns", "end_ns")
-    ids, times = [], []
-    for bound in WORK:
-        own = intervals.sort_spans(spans.filter(pl.col("bound") == bound), _DEVICE)
-        # The first activity occupies the device until it ends: of a later one, only the time after that remains.
-        reached = lookups.over_group(own, "device", pl.col("end_ns").cum_max().shift(1)).alias("reached_ns")
-        since = pl.max_horizontal("start_ns", pl.col("reached_ns").fill_null(pl.col("start_ns")))
-        left = own.with_columns(reached).with_columns(pl.min_horizontal(since, "end_ns").alias("start_ns"))
-        hidden = intervals.with_covered(left, before, _DEVICE, "hidden_ns")
-        length = intervals.LENGTH_NS - pl.col("hidden_ns")
-        ids.append(hidden.get_column("activity_id"))
-        times.append(hidden.select(length.alias("exclusive_ns")).to_series())
-        before = intervals.union(pl.concat([before, own.select(before.columns)]), _DEVICE)
-    return lookups.scatter(pl.concat(ids), pl.concat(times), activities.height).fill_null(0).alias("exclusive_ns")
+    """Return exclusive_ns, the time that each activity owns, in order of activity_id: it sums to the busy time.
+
+    Durations sum to more where activities overlap: on several streams, or on one stream where a dependent launch starts
+    in the tail of the previous kernel. The exclusive times of a bound sum to its part of the partition.
+    """
+    owned = _owned(_spans(activities))
+    lengths = owned.select(intervals.LENGTH_NS).to_series()
+    return lookups.sum_by_group(owned.get_column("activity_id"), lengths, activities.height).alias("exclusive_ns")
 
 
 ANALYSES = (

@@ -179,8 +179,6 @@ def phase_intervals(context: Context, host_steps: HostSteps) -> pl.DataFrame:
     steps = outermost(marks, "process_id").select(
         "process_id", step="index", start_ns="host_start_ns", end_ns="host_end_ns"
     )
-    if begins.is_empty() or steps.is_empty():
-        return PHASE_INTERVALS.empty()
     thread = ["process_id", "thread_id"]
     pieces = innermost(begins, thread, "event_id")
     pieces = pieces.with_columns(events.get_column("phase")[pieces.get_column("event_id")].cast(pl.String))

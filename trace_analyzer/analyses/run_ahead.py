@@ -4,7 +4,7 @@ import polars as pl
 
 from trace_analyzer import analysis, schema, thresholds
 from trace_analyzer.analyses.host import Context
-from trace_analyzer.frames.intervals import END_NS, LENGTH_NS, clip, lookup_at, split_by, sweep_sum, union
+from trace_analyzer.frames.intervals import END_NS, LENGTH_NS, clip, filter_inside, split_by, sweep_sum, union
 from trace_analyzer.frames.lookups import over_group
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Section, Shown
 
@@ -20,6 +20,8 @@ QUEUE = schema.Table(
 )
 
 QUANTILES = (0.1, 0.5, 0.9)
+_DEVICE = ["device"]
+_SPAN = ["device", "start_ns", "end_ns"]
 
 
 def queue_depths(linked_events: pl.DataFrame) -> pl.DataFrame:
@@ -41,11 +43,15 @@ def queue_depths(linked_events: pl.DataFrame) -> pl.DataFrame:
 
 def depth_within(queue: pl.DataFrame, spans: pl.DataFrame) -> float | None:
     """Return the mean queue depth over intervals (device, start_ns, end_ns), weighted by time; None without any."""
-    end = over_group(queue, "device", pl.col("time_ns").shift(-1)).alias("end_ns")
-    steps = queue.select("device", pl.col("time_ns").alias("start_ns"), end, "depth").drop_nulls("end_ns")
-    cut = split_by(spans.select("device", "start_ns", "end_ns"), steps, ["device"], ["depth"])
+    cut = split_by(spans.select(_SPAN), _levels(queue), _DEVICE, ["depth"])
     mean: float | None = cut.select((pl.col("depth").fill_null(0) * LENGTH_NS).sum() / LENGTH_NS.sum()).item()
     return mean if cut.height else None
+
+
+def _levels(queue: pl.DataFrame) -> pl.DataFrame:
+    """Return the queue's steps as spans: start_ns and end_ns instead of time_ns."""
+    end = over_group(queue, "device", pl.col("start_ns").shift(-1)).alias("end_ns")
+    return queue.rename({"time_ns": "start_ns"}).with_columns(end).drop_nulls("end_ns")
 
 
 def queue_statistics(queue: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
@@ -54,9 +60,7 @@ def queue_statistics(queue: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame
     Returns device, depth_mean, depth_p50, depth_max, queued_work_mean, queued_work_p50, queued_work_max (ns) and
     empty_queue_ratio.
     """
-    end = over_group(queue, "device", pl.col("time_ns").shift(-1)).alias("end_ns")
-    spans = queue.select(pl.all().exclude("time_ns"), pl.col("time_ns").alias("start_ns"), end).drop_nulls("end_ns")
-    inside = clip(spans, windows.select("device", "start_ns", "end_ns"), ["device"])
+    inside = clip(_levels(queue), windows.select(_SPAN), _DEVICE)
     lengths = windows.select("device", LENGTH_NS.alias("window_ns"))
     depth = _weighted(inside, "depth", lengths, "depth").rename({"nothing_ratio": "empty_queue_ratio"})
     queued_work = _weighted(inside, "queued_work_ns", lengths, "queued_work").drop("nothing_ratio")
@@ -159,8 +163,6 @@ DRAINS_SECTION = Section(
     scope=WHOLE_TRACE,
 )
 
-_DEVICE = ["device"]
-
 
 def drains(queue: pl.DataFrame, launches: pl.DataFrame, idle_causes: pl.DataFrame, context: Context) -> pl.DataFrame:
     """Return table `drains`: times at which a device ran out of queued work and idled, most idle time first.
@@ -180,27 +182,18 @@ def _empty_times(queue: pl.DataFrame) -> pl.DataFrame:
     """Return device, start_ns, end_ns, queued_work_ns: from a queue's last start to its next launch."""
     emptied = pl.col("depth") == 0
     return (
-        queue.sort("device", "time_ns")
-        .with_columns(
-            (emptied.cum_sum() - emptied.cast(pl.UInt32)).over("device").alias("run"),
-            pl.col("time_ns").shift(-1).over("device").alias("end_ns"),
-        )
+        _levels(queue)
+        .with_columns((emptied.cum_sum() - emptied.cast(pl.UInt32)).over("device").alias("run"))
         .with_columns(pl.col("queued_work_ns").max().over("device", "run"))
-        .filter(
-            emptied & (pl.col("queued_work_ns") >= thresholds.DRAIN_QUEUED_WORK_NS) & pl.col("end_ns").is_not_null()
-        )
-        .select("device", pl.col("time_ns").alias("start_ns"), "end_ns", "queued_work_ns")
+        .filter(emptied & (pl.col("queued_work_ns") >= thresholds.DRAIN_QUEUED_WORK_NS))
+        .select(*_SPAN, "queued_work_ns")
     )
 
 
 def _with_idle(empty: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
     """Add the idle time within each interval, and its largest cause."""
     rows = empty.with_row_index("drain_id")
-    inside = clip(
-        idle.select("device", "start_ns", "end_ns", "cause"),
-        rows.select("device", "start_ns", "end_ns", "drain_id"),
-        _DEVICE,
-    )
+    inside = clip(idle.select(*_SPAN, "cause"), rows.select(*_SPAN, "drain_id"), _DEVICE)
     causes = (
         inside.group_by("drain_id", "cause")
         .agg(LENGTH_NS.sum().alias("cause_ns"))
@@ -237,13 +230,9 @@ def _drained_by(stretches: pl.DataFrame, context: Context) -> pl.Series:
     events = context.events.select(
         "event_id", "thread_id", "start_ns", "end_ns", pl.when(~of_annotation).then(parents).alias("parent_id")
     )
-    anywhere = pl.lit(0).alias("anywhere")
     known = stretches.drop_nulls("host_start_ns")
-    around = union(known.select(anywhere, start_ns="host_start_ns", end_ns=pl.col("host_end_ns") + 1), ["anywhere"])
-    near = lookup_at(
-        events.select("start_ns", anywhere), "start_ns", around.with_columns(near=True), ["anywhere"], ["near"]
-    )
-    events = events.filter(near.get_column("near"))
+    around = known.select("thread_id", start_ns="host_start_ns", end_ns=pl.col("host_end_ns") + 1)
+    events = filter_inside(events, "start_ns", union(around, ["thread_id"]), ["thread_id"])
     parts = [
         events.join_asof(
             stretch.select("thread_id", "host_start_ns", "host_end_ns", "drain_id").sort("host_start_ns"),

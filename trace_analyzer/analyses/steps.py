@@ -148,8 +148,6 @@ def _in_passes(marks: pl.DataFrame, launched: pl.DataFrame, host: Host) -> pl.Da
     the CPU waits for it, its gradients are computed, or its optimizer steps. All other numbered marks are parts. A pass
     ends where a name comes again; its parts have the order of the first pass's.
     """
-    if marks.is_empty():
-        return marks
     is_once = pl.col("work").is_in([event_names.DATA_LOADING, event_names.BLOCKING]) | pl.col("phase").is_in(
         ["backward", "optimizer"]
     )
@@ -191,8 +189,6 @@ def _outside_of_passes(marks: pl.DataFrame, host: Host) -> pl.DataFrame:
 
     It may do so on any thread: autograd's works within a call of the thread that started the backward pass.
     """
-    if marks.is_empty():
-        return marks
     all_of_them = marks.group_by("process_id").agg(
         pl.col("host_start_ns").min().alias("first_ns"), pl.col("host_end_ns").max().alias("last_ns")
     )

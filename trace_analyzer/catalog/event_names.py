@@ -58,8 +58,6 @@ def _rules(file: str, make: type[R], role: str, roles: Iterable[str], hint: str 
 
 def _with_slashes(names: pl.DataFrame) -> pl.DataFrame:
     r"""Replace ``\`` in names by ``/``, as in the rules' paths; frames from Windows have ``\``."""
-    if not names.get_column("name").str.contains("\\", literal=True).any():
-        return names
     return names.with_columns(pl.col("name").str.replace_all("\\", "/", literal=True))
 
 

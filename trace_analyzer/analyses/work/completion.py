@@ -94,8 +94,6 @@ def _gradients(calls: pl.DataFrame) -> pl.DataFrame:
     asked = calls.filter(
         ((operator == _BACKWARD) & pl.col("concrete_inputs").is_null()) | operator.str.contains(OF_FORWARD)
     )
-    if asked.is_empty():
-        return _nulls(calls, "gradients")
     asked = asked.filter((pl.col("group") == "matmul") & ~pl.col("helper"))
     of = {"input": _OF_INPUT, "weight": _OF_WEIGHT}
     names = asked.hstack(
@@ -118,8 +116,6 @@ def _surrounding_calls(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame, li
     """Return (outer, outer_dims): the enclosing operator that is more informative, or the call's forward call."""
     around = _outer(calls, host, inputs)
     asked = calls.filter(pl.col("operator").cast(pl.String).str.contains(OF_FORWARD)).select("operator_id").unique()
-    if asked.is_empty() or links.is_empty():
-        return around
     forward = (
         asked.join(links.select(pl.col("event_id").alias("operator_id"), "forward_id"), on="operator_id")
         .join(inputs.select(pl.col("operator_id").alias("forward_id"), "input_dims"), on="forward_id")
@@ -134,12 +130,7 @@ def _surrounding_calls(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame, li
 def _outer(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFrame:
     """Return (outer, outer_dims): the enclosing operator that is more informative, with its shapes."""
     asked = calls.filter(pl.col("operator").cast(pl.String).is_in(list(_OUTER)))
-    nothing = _nulls(calls, "outer", "outer_dims")
-    if asked.is_empty():
-        return nothing
     around, spans = within_operators(asked, host, {name for outer in _OUTER.values() for name in outer})
-    if around.is_empty():
-        return nothing
     shapes = inputs.select(pl.col("operator_id").alias("outer_id"), pl.col("input_dims").alias("outer_dims"))
     outer_calls = (
         around.join(
@@ -177,7 +168,6 @@ def _results(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFr
     It is the shape that the thread's next reader records: the next operator that reads a tensor with as many dimensions
     and samples, and with as many channels as a convolution has filters, or as the input of another operator has.
     """
-    nothing = _nulls(calls, "result_dims")
     asked = (
         calls.filter(
             pl.col("operator").cast(pl.String).is_in((*_FORWARD, *_RESIZING)) & pl.col("concrete_inputs").is_null()
@@ -186,7 +176,7 @@ def _results(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFr
         .unique("operator_id")
     )
     if asked.is_empty():
-        return nothing
+        return _nulls(calls, "result_dims")
     shape = r"^\[\[(\d+), (\d+)((?:, \d+)+)\]"
     given = r"^\[\[\d+, (\d+)"
     weight = r"^\[\[[\d, ]+\], \[(\d+), \d+(?:, \d+)+\]"
@@ -234,5 +224,5 @@ def _results(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFr
     return lookup(results, calls, "operator_id")
 
 
-def _nulls(calls: pl.DataFrame, *names: str) -> pl.DataFrame:
-    return pl.DataFrame([pl.repeat(None, calls.height, dtype=pl.String, eager=True).alias(name) for name in names])
+def _nulls(calls: pl.DataFrame, name: str) -> pl.DataFrame:
+    return pl.repeat(None, calls.height, dtype=pl.String, eager=True).alias(name).to_frame()

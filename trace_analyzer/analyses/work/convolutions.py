@@ -19,7 +19,7 @@ def forward(
     bias: int | None,
     stride: int,
     padding: int,
-    dilation: int,
+    dilation: int | None = None,
     transposed: int | bool = False,
     output_padding: int | None = None,
     groups: int | None = None,
@@ -31,7 +31,8 @@ def forward(
     turned = transposed if isinstance(transposed, bool) else call.flag(transposed)
     rank = len(given.shape) - 2
     calls.require(rank >= 1 and len(weight.shape) == len(given.shape))
-    step, pad, spread = (_spatial(call, position, rank) for position in (stride, padding, dilation))
+    step, pad = (_spatial(call, position, rank) for position in (stride, padding))
+    spread = (1,) * rank if dilation is None else _spatial(call, dilation, rank)
     calls.require(min(step) > 0)
     if turned:
         extra = (0,) * rank if output_padding is None else _spatial(call, output_padding, rank)
@@ -50,11 +51,15 @@ def forward(
         channels = weight.shape[0]
         calls.require(weight.shape[1] > 0 and given.shape[1] % weight.shape[1] == 0)
     calls.require(min(space) > 0)
-    output = calls.Tensor((given.shape[0], channels, *space), given.dtype)
-    around = given.shape[2:] if turned else space
-    added = None if bias is None else call.optional(bias)
-    read = _touched(given, weight, space, turned=turned)
-    return _work(_flop(given.shape[0], around, weight), given, read + calls.total_bytes(weight, added, output))
+    return _product(call, (given.shape[0], channels, *space), bias, turned=turned)
+
+
+def _product(call: calls.Call, result: calls.Shape, bias: int | None, *, turned: bool = False) -> calls.Work:
+    given, weight = call.tensor(0), call.tensor(1)
+    output, added = calls.Tensor(result, given.dtype), None if bias is None else call.optional(bias)
+    read = _touched(given, weight, result[2:], turned=turned)
+    flop = _flop(given.shape[0], given.shape[2:] if turned else result[2:], weight)
+    return _work(flop, given, read + calls.total_bytes(weight, added, output))
 
 
 def _into(call: calls.Call, result: calls.Shape, bias: int | None) -> calls.Work:
@@ -74,9 +79,7 @@ def _into(call: calls.Call, result: calls.Shape, bias: int | None) -> calls.Work
     )
     if not fits or result[0] != given.shape[0] or result[1] != weight.shape[0]:
         raise calls.Unrecorded
-    output, added = calls.Tensor(result, given.dtype), None if bias is None else call.optional(bias)
-    read = _touched(given, weight, result[2:], turned=False)
-    return _work(_flop(given.shape[0], result[2:], weight), given, read + calls.total_bytes(weight, added, output))
+    return _product(call, result, bias)
 
 
 _STRIDES, _DILATIONS = range(1, 9), (1, 2, 4)
@@ -148,13 +151,12 @@ def backward_of_both(call: calls.Call) -> calls.Work:
 
     Their arguments are (self, grad_output, weight, ..., output_mask).
     """
-    wanted = next((value for value in map(call.value, range(3, len(call.arguments))) if _is_mask(value)), None)
-    mask = (True, True, False) if wanted is None else (*wanted, False)[:3]
+    values = map(call.value, range(3, len(call.arguments)))
+    wanted = (
+        value for value in values if isinstance(value, list) and value and all(type(one) is bool for one in value)
+    )
+    mask = (*next(wanted, (True, True)), False)[:3]
     return _gradients(call.tensor(1), call.tensor(0), call.tensor(2), mask, turned=False)
-
-
-def _is_mask(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(one, bool) for one in value)
 
 
 def backward_input(call: calls.Call) -> calls.Work:
@@ -186,22 +188,6 @@ def backward_weight(call: calls.Call) -> calls.Work:
     return _gradients(gradient, given, weight, (False, True, False), turned=False)
 
 
-def _slow_2d(call: calls.Call) -> calls.Work:
-    """Count _slow_conv2d_forward(self, weight, kernel_size, bias, stride, padding): no dilation."""
-    given, weight = call.tensor(0), call.tensor(1)
-    calls.require(len(given.shape) == len(weight.shape) == 4)
-    step, pad = _spatial(call, 4, 2), _spatial(call, 5, 2)
-    calls.require(min(step) > 0)
-    space = tuple(
-        (n + 2 * p - k) // s + 1 for n, s, p, k in zip(given.shape[2:], step, pad, weight.shape[2:], strict=True)
-    )
-    calls.require(min(space) > 0)
-    output = calls.Tensor((given.shape[0], weight.shape[0], *space), given.dtype)
-    read = _touched(given, weight, space, turned=False)
-    moved = read + calls.total_bytes(weight, call.optional(3), output)
-    return _work(_flop(given.shape[0], space, weight), given, moved)
-
-
 FORMULAS: dict[str, calls.Formula] = calls.operators(
     ("aten", "convolution _convolution convolution_overrideable", partial(forward, bias=2, stride=3, padding=4, dilation=5, transposed=6, output_padding=7, groups=8)),
     ("aten", "conv1d conv2d conv3d cudnn_convolution_relu", partial(forward, bias=2, stride=3, padding=4, dilation=5)),
@@ -213,7 +199,7 @@ FORMULAS: dict[str, calls.Formula] = calls.operators(
     ("aten", "miopen_convolution_transpose", partial(forward, bias=2, padding=3, output_padding=4, stride=5, dilation=6, groups=7, transposed=True)),
     ("aten", "_conv_depthwise2d conv_depthwise3d slow_conv_dilated2d slow_conv_dilated3d", partial(forward, bias=3, stride=4, padding=5, dilation=6)),
     ("aten", "slow_conv_transpose2d slow_conv_transpose3d", partial(forward, bias=3, stride=4, padding=5, output_padding=6, dilation=7, transposed=True)),
-    ("aten", "_slow_conv2d_forward", _slow_2d),
+    ("aten", "_slow_conv2d_forward", partial(forward, bias=3, stride=4, padding=5)),
     ("aten", "convolution_backward convolution_backward_overrideable", backward),
     ("aten", "cudnn_convolution_backward miopen_convolution_backward", backward_of_both),
     ("aten", "cudnn_convolution_backward_input miopen_convolution_backward_input", backward_input),
