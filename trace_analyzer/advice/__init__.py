@@ -38,7 +38,9 @@ def candidates(advice_context: AdviceContext | None) -> tuple[tuple[Fix, Opportu
     if advice_context is None:
         return ()
     rules = rules_of_fixes()
-    asked = ((fix, rules[fix.id](advice_context)) for fix in fixes().values() if _may_help(fix, advice_context))
+    # Fixes of other regimes are checked too, except last resorts.
+    checked = (fix for fix in fixes().values() if _is_of_limit(fix, advice_context) or not fix.last_resort)
+    asked = ((fix, rules[fix.id](advice_context)) for fix in checked)
     return tuple((fix, opportunity) for fix, opportunity in asked if opportunity is not None)
 
 
@@ -248,11 +250,6 @@ def _estimated_ns(predicted: Predicted | None, context: AdviceContext) -> int:
 def _is_of_limit(fix: Fix, advice_context: AdviceContext) -> bool:
     """Return whether the fix is for the limiting regime or its runner-up."""
     return not advice_context.regimes.isdisjoint(fix.regimes)
-
-
-def _may_help(fix: Fix, advice_context: AdviceContext) -> bool:
-    """Return whether to check the fix: fixes of other regimes are checked too, except last resorts."""
-    return _is_of_limit(fix, advice_context) or not fix.last_resort
 
 
 def _is_worth(fix: Fix, opportunity: Opportunity, estimates: Estimates, context: AdviceContext) -> bool:

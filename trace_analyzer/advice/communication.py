@@ -255,7 +255,7 @@ def _beyond_link(context: AdviceContext, pageable: pl.DataFrame) -> Opportunity 
         "time of copies of pageable memory that nothing hides, beyond that of their bytes at the peak of the link to the host",
         f"{in_a_step(context, pageable.height, 'copy goes', 'copies go')} through a buffer of the driver, as the"
         " memory is pageable",
-        saves=(pl.col("duration_ns") - least).clip(lower_bound=0),
+        (pl.col("duration_ns") - least).clip(lower_bound=0),
     )
 
 
@@ -301,7 +301,7 @@ def small_copies(context: AdviceContext) -> Opportunity | None:
         f"time of copies under {thresholds.SMALL_COPY_BYTES >> 10} KiB in which nothing else ran",
         f"{in_a_step(context, small.height, 'copy', 'copies')} between host and device moved {size(small.get_column('bytes').median())} in the median:"  # type: ignore[arg-type]
         " they take longer to start than to move",
-        saves=pl.col("exposed_ns"),
+        pl.col("exposed_ns"),
     )
     return opportunity and replace(opportunity, case=_way_of(small, "duration_ns"))
 

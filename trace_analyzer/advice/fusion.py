@@ -191,7 +191,7 @@ def _replayed_optimizer(context: AdviceContext) -> Opportunity | None:
         rows,
         "time of the optimizer's kernels but for the longest of each update, as a fused one makes one pass, and the gaps before them",
         f"{in_a_step(context, rows.height, 'kernel of a graph updates parameters', 'kernels of a graph update parameters')}",
-        saves=length * (1 - (length.max() / length.sum()).over("update")),
+        length * (1 - (length.max() / length.sum()).over("update")),
         optimizer=optimizer_in_few_launches(context.optimizer, context.platform, captured=True),
     )
     return opportunity and replace(_with_gaps(context, opportunity, rows), is_replayed=False)

@@ -72,7 +72,7 @@ def skinny_matmuls(context: AdviceContext) -> Opportunity | None:
         "half the time of memory-bound matmuls and attention: half the bytes for the same work",
         f"{in_a_step(context, rows.height, 'matmul or attention kernel reads', 'matmuls and attention kernels read')} much for little"
         f" arithmetic{how}",
-        saves=pl.col("duration_ns") / 2,
+        pl.col("duration_ns") / 2,
         or_fewer_bits="" if few or context.program == "training" else ", or fewer bits",
     )
     return opportunity and replace(opportunity, case="few bits" if few else "")
@@ -176,7 +176,7 @@ def fewer_bytes(context: AdviceContext) -> Opportunity | None:
         "half the time of memory-bound pointwise and normalization kernels on fp32: half the bytes"
         f"{'; plus the time of fp32 matmuls and convolutions beyond their roof in 16 bit' if products.height else ''}",
         f"{'in a step, ' if steps > 1 else ''}{', and '.join(did)}",
-        saves=pl.col("halved_ns"),
+        pl.col("halved_ns"),
         first="Move half the bytes" if "memory-bandwidth-bound" in context.regimes else "Compute in 16 bits",
         dtype=dtype,
         torch_dtype=_TORCH_DTYPES[dtype],
@@ -229,7 +229,7 @@ def out_of_fp32(context: AdviceContext, *, tf32: bool) -> Opportunity | None:
         f"time of fp32 matmuls and convolutions beyond their roof on tensor cores in {dtype}; where shapes are unknown, beyond their"
         " time divided by the ratio of the peaks",
         f"{in_a_step(context, slow.height, _products(slow).removesuffix('s'), _products(slow))} ran in fp32",
-        saves=pl.col("saves_ns"),
+        pl.col("saves_ns"),
         dtype=dtype,
         torch_dtype=_TORCH_DTYPES[dtype],
         scaled=_SCALED if dtype == "fp16" else "",
@@ -260,7 +260,7 @@ def padding(context: AdviceContext) -> Opportunity | None:
         "time of these kernels beyond their roof on tensor cores; half of it where FLOP and bytes are not known",
         f"{in_a_step(context, rows.height, 'matmul or convolution uses', 'matmuls and convolutions use')} kernels for sizes or strides that are not multiples of 8 (align1, align2), or"
         f" kernels without tensor cores{f'; odd: {sizes}' if sizes else ''}",
-        saves=pl.col("saves_ns"),
+        pl.col("saves_ns"),
         sizes=sizes or "every size of a matmul: 8 in 16 bit, 64 at best",
     )
 
@@ -292,7 +292,7 @@ def low_precision(context: AdviceContext) -> Opportunity | None:
         rows,
         f"time of 16-bit matmuls if they ran as much faster as fp8's peak is higher: {narrow / wide:.3g} times bf16's on this device",
         f"{in_a_step(context, rows.height, 'matmul')} ran in 16 bit",
-        saves=pl.col("duration_ns") * (1 - wide / narrow),
+        pl.col("duration_ns") * (1 - wide / narrow),
         dtype="fp8",
     )
     has_some = not where_called(products, eight | (pl.col("dtype") == "fp8").fill_null(False)).is_empty()
@@ -314,7 +314,7 @@ def inefficient_kernels(context: AdviceContext) -> Opportunity | None:
         f"{in_a_step(context, rows.height, 'kernel fills', 'kernels fill')} the device, and something else than memory and"
         f" arithmetic units takes most of {'its' if rows.height == 1 else 'their'} time: {_reaching(rows)}"
         f"{explains.format(blocks=count(blocks or 0), units=context.model and context.model.sm_count)}",
-        saves=pl.col("lost_ns"),
+        pl.col("lost_ns"),
         **profiled(context, name),
     )
     is_aten = (operator or "aten::").startswith("aten::")
@@ -386,7 +386,7 @@ def few_tiles(context: AdviceContext) -> Opportunity | None:
         "time of these kernels minus that at their roof, or if as much of the same work ran on every multiprocessor",
         f"{in_a_step(context, rows.height, 'kernel has', 'kernels have')} fewer tiles than the device has multiprocessors"
         f" ({count(tiles[-1] if tiles else 0)} on {units} in the longest): the others have no part of it",
-        saves=pl.col("duration_ns") - at_once,
+        pl.col("duration_ns") - at_once,
     )
 
 
@@ -434,7 +434,7 @@ def max_autotune(context: AdviceContext) -> Opportunity | None:
         f"time of matmuls, convolutions and attention that reach less than {is_good} of the device's peak, minus their time at"
         f" {'the peak' if rows.filter(pl.col('best_ns') > pl.col('roof_ns')).is_empty() else 'the rate of the best ones that its vendor measured'}",
         f"{_products(rows)} {'reaches' if _products(rows) == 'attention' else 'reach'} {reached} of the device's peak; {is_good} is good",
-        saves=pl.col("lost_ns"),
+        pl.col("lost_ns"),
         products=_products(rows),
     )
     return opportunity and replace(opportunity, case=case)

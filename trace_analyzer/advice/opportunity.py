@@ -173,7 +173,7 @@ def code_of_events(context: AdviceContext, blamed: pl.DataFrame, codes: pl.Serie
     numbers, firsts = factorize(name_ids, codes)
     calls = context.host.events[events[firsts]]
     launches = calls.get_column("kind").is_in(CALLS) & calls.get_column("work").is_null()
-    operators = around.names(around.events.get_column("operator_id")[events[firsts]])
+    operators = context.host.texts(around.events.get_column("operator_id")[events[firsts]])
     who = ["name", "place"]
     sums = (
         pl.DataFrame(
@@ -337,15 +337,18 @@ _ALL_TIME = pl.col("duration_ns")
 
 
 def kernel_opportunity(
-    context: AdviceContext, rows: pl.DataFrame, how_bound: str, why: str, saves: pl.Expr = _ALL_TIME, **values: object
+    context: AdviceContext,
+    rows: pl.DataFrame,
+    how_bound: str,
+    why: str,
+    saves: pl.Expr = _ALL_TIME,
+    /,
+    **values: object,
 ) -> Opportunity | None:
     """Return the opportunity of some kernels; ``saves`` is the saving of each."""
     timed = rows.with_columns(END_NS, saves.alias("saves_ns"), pl.col("duration_ns").alias("time_ns"))
-    opportunity = Opportunity(
-        total(timed, "saves_ns"), how_bound, why, partial(largest_operators, rows), longest(timed, LENGTH_NS), values,
-        members_of(timed),
-    )  # fmt: skip
-    return _within_their_part(context, opportunity, timed, timed.get_column("bound").unique().to_list())
+    bounds = timed.get_column("bound").unique().to_list()
+    return _within_their_part(context, timed, how_bound, why, bounds, largest_operators, values)
 
 
 def run_opportunity(
@@ -357,22 +360,19 @@ def run_opportunity(
     **values: object,
 ) -> Opportunity | None:
     """Return the opportunity to replace each run of kernels by one; ``bounds`` are possible bounds of its kernels."""
-    opportunity = Opportunity(
-        total(runs, "saves_ns"),
-        how_bound,
-        why,
-        partial(_patterns, runs),
-        longest(runs, LENGTH_NS),
-        values,
-        members_of(runs),
-    )
-    return _within_their_part(context, opportunity, runs, bounds)
+    return _within_their_part(context, runs, how_bound, why, bounds, _patterns, values)
 
 
 def _within_their_part(
-    context: AdviceContext, opportunity: Opportunity, rows: pl.DataFrame, bounds: Sequence[str | None]
+    context: AdviceContext,
+    rows: pl.DataFrame,
+    how_bound: str,
+    why: str,
+    bounds: Sequence[str | None],
+    where: Callable[[pl.DataFrame, int], str],
+    values: Mapping[str, object],
 ) -> Opportunity | None:
-    """Bound the saving of rows by their part of the window; None without rows.
+    """Return the opportunity of rows, whose saving their part of the window bounds; None where they save nothing.
 
     ``rows`` has device, start_ns, end_ns, time_ns and saves_ns.
 
@@ -380,20 +380,19 @@ def _within_their_part(
     multiplied by the largest saved share of any row, as several may run at once.
     """
     best = rows.filter(pl.col("time_ns") > 0).select((pl.col("saves_ns") / pl.col("time_ns")).max()).item() or 0.0
-    saves_ns = min(opportunity.saves_ns, round(min(1.0, best) * held_ns(context, rows, bounds)))
+    alone_ns = total(rows, "saves_ns")
+    saves_ns = min(alone_ns, round(min(1.0, best) * held_ns(context, rows, bounds)))
     if saves_ns <= 0:
         return None
     # Rounding may differ by a nanosecond.
-    is_cut = opportunity.saves_ns > saves_ns + 1
+    is_cut = alone_ns > saves_ns + 1
     cut = "; limited to the part of the window that they hold, since other work runs beside them" if is_cut else ""
     # Kernels side by side take their time once, and a run leaves out the gaps between its kernels.
     taken_ns = min(total(rows, "time_ns"), total(union(members_of(rows), ["device"]), LENGTH_NS))
-    return replace(
-        opportunity,
-        saves_ns=saves_ns,
-        how_bound=opportunity.how_bound + cut,
-        why=f"{opportunity.why} ({share_of_step(context, taken_ns)})",
-    )
+    return Opportunity(
+        saves_ns, how_bound + cut, f"{why} ({share_of_step(context, taken_ns)})", partial(where, rows),
+        longest(rows, LENGTH_NS), values, members_of(rows),
+    )  # fmt: skip
 
 
 def held(context: AdviceContext, rows: pl.DataFrame, bounds: Sequence[str | None]) -> pl.DataFrame:
@@ -452,17 +451,17 @@ def _claimed(item: Advice, above: Sequence[Advice], spans: Mapping[str, pl.DataF
     own = spans.get(item.id)
     if own is None or not (length := total(own, LENGTH_NS)):
         return item
-    shared = [(_shared_ns(own, spans[other.id]) / length, other) for other in above if other.id in spans]
+    shared = [
+        (total(clip(own, spans[other.id], ["device"]), LENGTH_NS) / length, other)
+        for other in above
+        if other.id in spans
+    ]
     ratio, first = max(shared, key=lambda pair: pair[0], default=(0.0, item))
     if ratio < thresholds.SHARED_RATIO:
         return item
     share = "all" if ratio > _ALL else percent(ratio)
     why = f"{item.why}; “{first.title}” already counts {share} of this time, which can be saved only once"
     return replace(item, why=why, shared_with=first.id, shared_ratio=ratio)
-
-
-def _shared_ns(own: pl.DataFrame, other: pl.DataFrame) -> int:
-    return total(clip(own, other, ["device"]), LENGTH_NS)
 
 
 _DIVIDES = r"addcdiv|PointwiseOp\w*Functor<[^()]*divides"

@@ -295,11 +295,11 @@ def _codes(
     )
 
     def names(ids: pl.Series) -> Iterator[pl.Series]:
-        yield context.names(events.get_column("operator_id")[ids]).alias("operator")
+        yield context.host.texts(events.get_column("operator_id")[ids]).alias("operator")
         yield context.modules(ids).alias("module")
         yield context.functions(ids).alias("python_function")
         annotation_ids = events.get_column("annotation_id")[ids]
-        yield context.names(annotation_ids.set(annotation_ids.is_in(step_ids), None)).alias("annotation")
+        yield context.host.texts(annotation_ids.set(annotation_ids.is_in(step_ids), None)).alias("annotation")
         yield events.get_column("phase")[ids].alias("phase")
 
     ids = lookups.inverse_index(around.drop_nulls(), events.height).is_not_null().arg_true()

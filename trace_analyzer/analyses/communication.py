@@ -10,7 +10,7 @@ import polars as pl
 from trace_analyzer import analysis, thresholds
 from trace_analyzer.analyses.device_models import LINK, MatchedDevices, host_links, peer_links, possible_share
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.tensors import ELEMENT_BYTES
+from trace_analyzer.analyses.tensors import ELEMENT_BYTES, elements
 from trace_analyzer.catalog.event_names import copy_direction
 from trace_analyzer.frames.intervals import END_NS, innermost_at, longest_place, union, with_covered
 from trace_analyzer.frames.lookups import as_strings, lookup_inner, map_unique
@@ -220,7 +220,6 @@ _COLLECTIVES = (
     ("barrier", r"barrier"),
 )
 
-_FIRST_SHAPE = r"^\[\[([0-9, ]+)\]"
 _FIRST_TYPE = r'^\["([^"]*)"'
 
 
@@ -336,13 +335,7 @@ def _with_message(kernels: pl.DataFrame, trace: Trace) -> pl.DataFrame:
         "group_size",
         pl.coalesce("message_dtype", pl.col("input_types").str.extract(_FIRST_TYPE)).alias("message_dtype"),
         pl.coalesce(
-            pl.col("message_elements").cast(pl.Float64),
-            pl.col("input_dims")
-            .str.extract(_FIRST_SHAPE)
-            .str.replace_all(" ", "")
-            .str.split(",")
-            .list.eval(pl.element().cast(pl.Float64, strict=False).product())
-            .list.first(),
+            pl.col("message_elements").cast(pl.Float64), elements(pl.col("input_dims").str.strip_prefix("["))
         ).alias("elements"),
     )
     size = (

@@ -186,7 +186,8 @@ def _with_messages(pieces: pl.DataFrame, messages: pl.DataFrame, whole: pl.DataF
     )
     waited = pl.concat([cut.drop_nulls("message").select(*columns, "message"), silent.select(*columns, "message")])
     added = waited.rename({"message": "event_id"}).with_columns(
-        context.names(waited.get_column("message")).cast(pl.String).alias("name"), pl.lit("communication").alias("part")
+        context.host.texts(waited.get_column("message")).cast(pl.String).alias("name"),
+        pl.lit("communication").alias("part"),
     )
     rest = [known.filter(pl.col("part") != UNRECORDED), cut.filter(pl.col("message").is_null()).drop("message")]
     return pl.concat([*rest, added], how="diagonal_relaxed").sort("start_ns")
@@ -312,7 +313,7 @@ def _classified(
     ]
     bits = pl.when(~is_other.fill_null(False) & left.is_null()).then(floats)
     frames = context.tree.nearest(context.host.each((pl.col("kind") == "python") & pl.col("name").str.contains(_FILE)))
-    files = context.names(frames[rows.get_column("event_id")]).cast(pl.String)
+    files = context.host.texts(frames[rows.get_column("event_id")]).cast(pl.String)
     tables = context.tree.nearest(context.host.each(pl.col("name").str.contains(_TABLE_GRADIENT)))
     return typed.with_columns(
         built_in_call(pl.col("name")),

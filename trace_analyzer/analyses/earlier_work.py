@@ -164,7 +164,7 @@ def _near_the_beginning(gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.Data
 
 def _waiting_calls(host: Host, rows: pl.DataFrame) -> pl.DataFrame:
     """Return synchronizing and copying calls that overlap the rows."""
-    since, until = rows.select(pl.col("since_ns").min(), pl.col("end_ns").max()).row(0)
+    since, until = rows.select(pl.col("since_ns").min(), pl.col("end_ns").max())
     waits = host.calls_of((pl.col("work") == BLOCKING).fill_null(False) | pl.col("name").str.contains(_COPIES))
     return waits.filter(pl.col("end_ns") > since, pl.col("start_ns") < until).select(
         "event_id", "process_id", "start_ns", "end_ns"

@@ -145,10 +145,6 @@ class Context(NamedTuple):
     stacks: pl.DataFrame
     host: Host
 
-    def names(self, ids: pl.Series) -> pl.Series:
-        """Return the names of events."""
-        return self.host.texts(ids)
-
     def sources(self, ids: pl.Series) -> pl.Series:
         """Return the rule's name of the outermost event around each event that matches a rule."""
         return self.host.by_name("source", self.events.get_column("source_id")[ids])
@@ -166,7 +162,7 @@ class Context(NamedTuple):
 
         It is the innermost of the program's own frames, else that of a library.
         """
-        frames = self.names(self.events.get_column("frame_id")[ids])
+        frames = self.host.texts(self.events.get_column("frame_id")[ids])
         return self._or_text(frames, ids, "function")
 
     def modules(self, ids: pl.Series) -> pl.Series:
@@ -180,9 +176,9 @@ class Context(NamedTuple):
         """Return name, source, operator, module and python_function of each event."""
         return pl.DataFrame(
             {
-                "name": self.names(ids),
+                "name": self.host.texts(ids),
                 "source": self.sources(ids),
-                "operator": self.names(self.events.get_column("operator_id")[ids]),
+                "operator": self.host.texts(self.events.get_column("operator_id")[ids]),
                 "module": self.modules(ids),
                 "python_function": self.functions(ids),
             }
@@ -202,7 +198,7 @@ class Context(NamedTuple):
         levels: list[pl.Series] = []
         level = module_ids
         while not levels or (len(levels) < _MODULE_LEVELS and level.null_count() < level.len()):
-            levels.append(self.names(level).cast(pl.String).str.strip_prefix(MODULE).alias(f"level_{len(levels)}"))
+            levels.append(self.host.texts(level).cast(pl.String).str.strip_prefix(MODULE).alias(f"level_{len(levels)}"))
             level = modules[parents[level]]
         path = pl.concat_str(pl.all(), separator="/", ignore_nulls=True).cast(pl.Categorical)
         return pl.DataFrame({"module_id": module_ids, "path": pl.DataFrame(levels[::-1]).select(path).to_series()})

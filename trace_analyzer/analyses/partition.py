@@ -176,7 +176,7 @@ def _calls(activities: pl.DataFrame, context: Context) -> pl.DataFrame:
         {
             "id": ids,
             "outer_operator_id": outer,
-            "outer_operator": context.names(outer),
+            "outer_operator": context.host.texts(outer),
             "module": context.modules(ids),
             "phase": context.events.get_column("phase")[ids],
         }

@@ -5,7 +5,7 @@ import polars as pl
 from trace_analyzer import analysis, schema, thresholds
 from trace_analyzer.analyses.host import Context
 from trace_analyzer.frames.intervals import END_NS, LENGTH_NS, clip, filter_inside, split_by, sweep_sum, union
-from trace_analyzer.frames.lookups import over_group
+from trace_analyzer.frames.lookups import lookup, over_group
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Section, Shown
 
 QUEUE = schema.Table(
@@ -230,23 +230,21 @@ def _drained_by(stretches: pl.DataFrame, context: Context) -> pl.Series:
     events = context.events.select(
         "event_id", "thread_id", "start_ns", "end_ns", pl.when(~of_annotation).then(parents).alias("parent_id")
     )
-    known = stretches.drop_nulls("host_start_ns")
+    known = stretches.select("device", "thread_id", "host_start_ns", "host_end_ns", "drain_id").drop_nulls(
+        "host_start_ns"
+    )
     around = known.select("thread_id", start_ns="host_start_ns", end_ns=pl.col("host_end_ns") + 1)
     events = filter_inside(events, "start_ns", union(around, ["thread_id"]), ["thread_id"])
-    parts = [
-        events.join_asof(
-            stretch.select("thread_id", "host_start_ns", "host_end_ns", "drain_id").sort("host_start_ns"),
+    longest = (
+        events.join(known.select("device").unique(), how="cross")
+        .join_asof(
+            known.sort("host_start_ns"),
             left_on="start_ns",
             right_on="host_start_ns",
-            by="thread_id",
+            by=["device", "thread_id"],
             check_sortedness=False,
-        ).filter(pl.col("end_ns") <= pl.col("host_end_ns"))
-        for stretch in known.partition_by("device")
-    ]
-    if not parts:
-        return pl.Series([None] * stretches.height, dtype=pl.UInt32)
-    longest = (
-        pl.concat(parts)
+        )
+        .filter(pl.col("end_ns") <= pl.col("host_end_ns"))
         .group_by("drain_id")
         .agg(pl.exclude("drain_id").get(LENGTH_NS.arg_max()))  # the first of several, as they are in order of event_id
         .with_columns(
@@ -256,9 +254,7 @@ def _drained_by(stretches: pl.DataFrame, context: Context) -> pl.Series:
             .alias("event_id")
         )
     )
-    return stretches.join(
-        longest.select("drain_id", "event_id"), on="drain_id", how="left", maintain_order="left"
-    ).get_column("event_id")
+    return lookup(longest.select("drain_id", "event_id"), stretches, "drain_id").to_series()
 
 
 ANALYSES = (

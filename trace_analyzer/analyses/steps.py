@@ -192,12 +192,10 @@ def _outside_of_passes(marks: pl.DataFrame, host: Host) -> pl.DataFrame:
     all_of_them = marks.group_by("process_id").agg(
         pl.col("host_start_ns").min().alias("first_ns"), pl.col("host_end_ns").max().alias("last_ns")
     )
+    first, last = all_of_them.select(pl.col("first_ns").max(), pl.col("last_ns").min())
     is_work = ((pl.col("kind") == "operator") & ~pl.col("marks")) | pl.col("phase").is_in(["forward", "backward"])
     enclosed = (
-        host.events.filter(
-            pl.col("start_ns") <= all_of_them.get_column("first_ns").max(),
-            pl.col("end_ns") >= all_of_them.get_column("last_ns").min(),
-        )
+        host.events.filter(pl.col("start_ns") <= first, pl.col("end_ns") >= last)
         .join(host.names.filter(is_work), on="name_id", how="semi")
         .join(all_of_them, on="process_id")
         .filter(

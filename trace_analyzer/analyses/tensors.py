@@ -11,10 +11,8 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from trace_analyzer.analyses.work.calls import MOST_ELEMENTS
+from trace_analyzer.analyses.work.calls import MOST_ELEMENTS, Malformed, Shape, broadcast
 from trace_analyzer.frames import intervals, lookups
-
-Shape = tuple[int, ...]
 
 ELEMENT_BYTES: dict[str, int] = {
     **dict.fromkeys(("byte", "char", "bool", "unsigned char", "signed char"), 1),
@@ -70,7 +68,7 @@ def call_tensors(operator: str, dims: str | None, types: str | None, concrete: s
         tensors = [_tensor(shape, dtype) for shape, dtype in zip(json.loads(dims), json.loads(types), strict=True)]
         values = json.loads(concrete) if concrete else []
         return _call(name, plain, tensors, values)
-    except (ValueError, TypeError, KeyError, IndexError):
+    except (ValueError, TypeError, KeyError, IndexError, Malformed):
         return None
 
 
@@ -109,13 +107,7 @@ def _pointwise(plain: str, read: tuple[TensorType, ...]) -> TensorType:
     prevailing = "float" if {"half", "bfloat16"} <= dtypes else max(dtypes, key=_PROMOTION.index)
     if prevailing not in _FLOATS and plain not in _ON_INTEGERS:
         prevailing = "float"
-    shapes = [tensor.shape for tensor in read]
-    rank = max(map(len, shapes))
-    columns = zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True)
-    sizes = [{n for n in column if n != 1} for column in columns]
-    if any(len(column) > 1 for column in sizes):
-        raise ValueError("shapes do not broadcast")
-    return TensorType(tuple(next(iter(column), 1) for column in sizes), prevailing)
+    return TensorType(broadcast(*(tensor.shape for tensor in read)), prevailing)
 
 
 def _product(left: TensorType, right: TensorType) -> TensorType | None:
@@ -279,4 +271,4 @@ def operators_in_order() -> pl.Expr:
 def elements(key: pl.Expr) -> pl.Expr:
     """Return the number of elements of a tensor's key."""
     sizes = key.str.extract(r"^\[([0-9, ]+)\]").str.replace_all(" ", "").str.split(",")
-    return sizes.list.eval(pl.element().cast(pl.Float64).product()).list.first()
+    return sizes.list.eval(pl.element().cast(pl.Float64, strict=False).product()).list.first()

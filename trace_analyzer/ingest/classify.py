@@ -215,14 +215,14 @@ def sorted_objects(events: list[Any], first_row: int) -> Classified:
 
 def sorted_python(frame: pl.DataFrame) -> Classified | None:
     """Classify Python frames; None where a row is invalid."""
-    return replace(_nothing(), python=_like(_nothing().python, frame)) if _are_spans(frame) else None
+    return replace(_nothing(), python=like(_nothing().python, frame)) if _are_spans(frame) else None
 
 
 def sorted_calls(frame: pl.DataFrame) -> Classified | None:
     """Classify operators, annotations, or runtime calls, with the arguments of their kinds only."""
     if not _are_spans(frame):
         return None
-    return replace(_nothing(), host=_like(_nothing().host, frame), inputs=_inputs_part(frame))
+    return replace(_nothing(), host=like(_nothing().host, frame), inputs=_inputs_part(frame))
 
 
 def sorted_activities(frame: pl.DataFrame) -> Classified | None:
@@ -238,7 +238,7 @@ def sorted_arrows(frame: pl.DataFrame) -> Classified | None:
     """Classify starts and ends of arrows (``is_start``); None where a row is invalid."""
     if frame.get_column("id").null_count() or frame.get_column("start_ns").null_count():
         return None
-    return replace(_nothing(), arrows=_like(_nothing().arrows, frame.rename({"id": "flow_id"})))
+    return replace(_nothing(), arrows=like(_nothing().arrows, frame.rename({"id": "flow_id"})))
 
 
 def sorted_memory(frame: pl.DataFrame) -> Classified | None:
@@ -246,7 +246,7 @@ def sorted_memory(frame: pl.DataFrame) -> Classified | None:
     if frame.get_column("start_ns").null_count() or not (frame.get_column("name") == "[memory]").all():
         return None
     lasts, device = pl.lit(0, dtype=pl.Int64), pl.col("pid").cast(pl.String)
-    return replace(_nothing(), rest=_like(_nothing().rest, frame.with_columns(duration_ns=lasts, device_label=device)))
+    return replace(_nothing(), rest=like(_nothing().rest, frame.with_columns(duration_ns=lasts, device_label=device)))
 
 
 def sorted_tracks(rows: pl.DataFrame) -> Classified:
@@ -260,7 +260,7 @@ def _are_spans(frame: pl.DataFrame) -> bool:
     return not (start.null_count() or duration.null_count()) and bool(duration.min() >= 0)  # type: ignore[operator]
 
 
-def _like(part: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
+def like(part: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
     """Return the frame with the columns of the part; nulls where the frame lacks one."""
     return frame.select(name if name in frame.columns else _null(name, dtype) for name, dtype in part.schema.items())
 

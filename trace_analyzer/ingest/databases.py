@@ -10,6 +10,7 @@ from trace_analyzer.ingest.classify import (
     KIND,
     Classified,
     joined,
+    like,
     sorted_activities,
     sorted_calls,
     sorted_events,
@@ -129,14 +130,8 @@ class Events:
     def _add(self, **frames: pl.DataFrame) -> None:
         """Add frames by their name in `Classified`; a column that one lacks is null."""
         nothing = self._parts[0]
-        schemas = {name: getattr(nothing, name).schema for name in frames}
-        typed = {
-            name: frame.select(
-                pl.col(column).cast(dtype) if column in frame.columns else pl.lit(None, dtype=dtype).alias(column)
-                for column, dtype in schemas[name].items()
-            )
-            for name, frame in frames.items()
-        }
+        parts = {name: getattr(nothing, name) for name in frames}
+        typed = {name: like(part, frames[name]).cast(part.schema) for name, part in parts.items()}
         self._parts.append(replace(nothing, **typed))
 
     def _spans(self, frame: pl.DataFrame) -> pl.DataFrame:

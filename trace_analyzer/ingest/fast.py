@@ -10,6 +10,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from itertools import chain
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
@@ -205,17 +206,12 @@ def _ahead(texts: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int, "Fu
 
 def _is_whole(opening: bytes) -> bool:
     """Return whether the list that opens there is the document or its `traceEvents`, and not part of another value."""
-    try:
-        value = strict_decoder().decode(opening.decode("utf-8-sig") + "]")
-    except (ValueError, RecursionError):
-        pass
-    else:
-        return bool(value == [])
-    try:
-        value = strict_decoder().decode(opening.decode("utf-8-sig") + "]}")
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(value, dict) and value.get("traceEvents") == [] and opening.count(b'"traceEvents"') == 1
+    for end in ("]", "]}"):
+        with suppress(ValueError, RecursionError):
+            value = strict_decoder().decode(opening.decode("utf-8-sig") + end)
+            is_list_of = isinstance(value, dict) and value.get("traceEvents") == []
+            return value == [] or (is_list_of and opening.count(b'"traceEvents"') == 1)
+    return False
 
 
 def _separator(text: bytes) -> bytes | None:

@@ -151,8 +151,6 @@ def _frame(columns: Mapping[str, npt.NDArray[np.integer[Any]]]) -> pl.DataFrame:
 
 def _innermost(edges: pl.DataFrame, segments: Segments) -> pl.DataFrame:
     """Split edges of threads where the innermost event changes; time without any event is unknown."""
-    if edges.is_empty():
-        return edges
     wide = edges.select(pl.col("thread_id", "start_ns", "end_ns").cast(pl.Int64))
     thread, since, until = (own.to_numpy() for own in wide)
     pieces = segments.thread, segments.start
@@ -194,7 +192,7 @@ def critical_path(
     return path.select(
         pl.lit(estimates.device, pl.Int64).alias("device"),
         *path.columns,
-        context.names(operators).alias("operator"),
+        context.host.texts(operators).alias("operator"),
         context.modules(ids).alias("module"),
         context.functions(ids).alias("python_function"),
     )

@@ -371,8 +371,6 @@ def _with_streams(
     For a stream's wait for an event, only the number of the awaited stream is known; it is stored as ``-2 - number``.
     """
     rows = sync_events.drop_nulls("correlation").unique("correlation", keep="first", maintain_order=True)
-    if rows.is_empty():
-        return calls
     kept = events.select("event_id", "correlation").with_columns(column(call_of_event).alias("call"))
     joined = kept.filter(pl.col("call") >= 0).drop_nulls("correlation").join(rows, on="correlation", how="inner")
     waiting, awaits = calls.waiting.copy(), calls.awaits.copy()

@@ -334,7 +334,7 @@ def _judged(
         cold_gap_ns=ns_in_windows(sources.cold_idle, spans).get(0, 0),
         recording=None,
         waiting_depth=None,
-        bounds=bound_shares(bound_table(_started_in(sources.rated, steps))),
+        bounds=bound_shares(bound_table(filter_inside(sources.rated, "start_ns", steps, ["device"]))),
     )
     code, counts = int(steps.get_column("device").item(0)), steps.select(pl.col("activity_count", "busy_ns").sum())
     own = _levers_of(findings, window, levers)
@@ -352,10 +352,6 @@ def _headline(findings: Findings, steps: pl.DataFrame, levers: judge.Levers) -> 
     kind = steps.get_column("step_kind").item(0)
     sentence = headline_of(findings, judgement, sum(findings.parts_ns.values()), of)
     return f"{kind.capitalize()} is {sentence[0].lower()}{sentence[1:]}"
-
-
-def _started_in(kernels: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    return filter_inside(kernels, "start_ns", steps.select("device", "start_ns", "end_ns"), ["device"])
 
 
 def trace_verdict(

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import polars as pl
+from msgspec.structs import asdict
 
 from trace_analyzer import errors, units
 from trace_analyzer.analyses.host import Host
@@ -18,6 +19,10 @@ SHARE_COLUMNS = (
 )  # fmt: skip
 """Columns of a kernel's share of its operator's work."""
 _CALL = Record._fields
+_WORK = {
+    "flop": pl.Float64, "moved_bytes": pl.Float64, "dtype": pl.String, "least": pl.Boolean, "doubtful_bytes": pl.Float64,
+    "key_bytes": pl.Float64, "queries": pl.Int64,
+}  # fmt: skip
 _KERNEL = (
     "activity_id", "name", "device", "start_ns", "duration_ns", "launch_id", "launch_name", "launch_thread",
     "launch_start_ns", "operator_id", "operator", "bucket", "group", "prior", "grid", "block", "graph_node_id",
@@ -181,17 +186,15 @@ def _works(calls: pl.DataFrame) -> tuple[pl.DataFrame, tuple[errors.Note, ...]]:
     counts = sum_by_group(numbers, pl.ones(calls.height, eager=True), firsts.len())
     unique = calls.select(_CALL)[firsts].with_columns(counts.alias("kernels"))
     outcomes = [call_work(Record(*row)) for row in unique.select(_CALL).iter_rows()]
-    known = unique.with_columns(
-        pl.Series("call_flop", [o.work and o.work.flop for o in outcomes], dtype=pl.Float64),
-        pl.Series("call_bytes", [o.work and o.work.moved_bytes for o in outcomes], dtype=pl.Float64),
-        pl.Series("call_doubtful", [o.work and o.work.doubtful_bytes for o in outcomes], dtype=pl.Float64),
-        pl.Series("call_dtype", [o.work and o.work.dtype for o in outcomes], dtype=pl.String),
-        pl.Series("call_least", [o.work is not None and o.work.least for o in outcomes], dtype=pl.Boolean),
-        pl.Series("key_bytes", [o.work and o.work.key_bytes for o in outcomes], dtype=pl.Float64),
-        pl.Series("queries", [o.work and o.work.queries for o in outcomes], dtype=pl.Int64),
-        pl.Series("problem", [o.problem for o in outcomes], dtype=pl.String),
-        pl.Series("known", [o.work is not None for o in outcomes], dtype=pl.Boolean),
-    ).with_columns((pl.col("known") & pl.col("operator").is_in(list(MATMUL_FORMULAS))).alias("is_matmul"))
+    works = pl.DataFrame([{} if outcome.work is None else asdict(outcome.work) for outcome in outcomes], _WORK)
+    known = (
+        unique.hstack(works.rename({"dtype": "call_dtype"}))
+        .with_columns(
+            pl.Series("problem", [outcome.problem for outcome in outcomes], dtype=pl.String),
+            pl.Series("known", [outcome.work is not None for outcome in outcomes], dtype=pl.Boolean),
+        )
+        .with_columns((pl.col("known") & pl.col("operator").is_in(list(MATMUL_FORMULAS))).alias("is_matmul"))
+    )
     problems = known.drop_nulls("problem").group_by("problem").agg(pl.col("kernels").sum()).sort("problem")
     notes = tuple(
         errors.Note(
@@ -206,10 +209,7 @@ def _works(calls: pl.DataFrame) -> tuple[pl.DataFrame, tuple[errors.Note, ...]]:
 
 
 def _shares(calls: pl.DataFrame) -> pl.DataFrame:
-    """Return each kernel's share of its operator's work.
-
-    The columns are activity_id, flop, moved_bytes, call_dtype, is_matmul.
-    """
+    """Return each kernel's share of its operator's work: activity_id and `SHARE_COLUMNS`."""
     owners, firsts = factorize(calls.get_column("operator_id"))
 
     def of_owner(rows: pl.DataFrame, figure: pl.Expr) -> pl.Series:
@@ -239,31 +239,24 @@ def _shares(calls: pl.DataFrame) -> pl.DataFrame:
             )
             .alias("share")
         )
-        .select(
-            "activity_id",
-            pl.when(pl.col("is_matmul") & pl.col("fast"))
-            .then(None)
-            .when("works")
-            .then(pl.col("call_flop") * pl.col("share"))
-            .when("is_matmul")
-            .then(0.0)
+        .with_columns(
+            pl.when(pl.col("is_matmul") & pl.col("fast")).then(None)
+            .when("works").then(pl.col("flop") * pl.col("share"))
+            .when("is_matmul").then(0.0)
             .alias("flop"),
-            pl.when("works").then(pl.col("call_bytes") * pl.col("share")).alias("moved_bytes"),
-            pl.when("works").then(pl.col("call_doubtful") * pl.col("share")).alias("doubtful_bytes"),
-            "call_dtype",
+            pl.col("moved_bytes", "doubtful_bytes", "key_bytes") * pl.col("share"),
             _source().alias("work_from"),
             (pl.col("is_matmul") & pl.col("works")).alias("is_matmul"),
-            pl.when("works").then(pl.col("key_bytes") * pl.col("share")).alias("key_bytes"),
-            "queries",
         )
-    )
+        .select("activity_id", *SHARE_COLUMNS)
+    )  # fmt: skip
 
 
 def _source() -> pl.Expr:
     """Return the source of a call's work: ``call`` or how the record was completed; null where the work is unknown."""
     return (
         pl.when(~pl.col("known")).then(None)
-        .when("call_least").then(pl.lit("at-least"))
+        .when("least").then(pl.lit("at-least"))
         .when(pl.col("assumed_type").is_not_null()).then(pl.lit("assumed-dtype"))
         .when(pl.any_horizontal(pl.col("result_dims", "outer_dims", "gradients").is_not_null()))
         .then(pl.lit("inferred-shape"))
