@@ -17,7 +17,7 @@ from trace_analyzer.catalog import event_names
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.fixes import Platform, Program, platform_of
 from trace_analyzer.findings import DeviceFindings
-from trace_analyzer.frames.intervals import LENGTH_NS, clip, filter_inside, spans_on, split_by, union
+from trace_analyzer.frames.intervals import LENGTH_NS, clip, cut_out, filter_inside, spans_on, split_by, union
 from trace_analyzer.frames.lookups import lookup, lookup_inner, map_unique, where_equal
 from trace_analyzer.report import Verdict
 from trace_analyzer.report.summaries import judged_parts
@@ -193,15 +193,9 @@ class AdviceContext(Struct, frozen=True, dict=True):
     @property
     def launching_idle(self) -> pl.DataFrame:
         """Return the idle time of launches and of the operators around them, without silences: what a graph saves."""
-        silences, far = self.silences, pl.Series([1 << 62])
-        starts, ends = (
-            pl.concat([-far, silences.get_column("end_ns")]),
-            pl.concat([silences.get_column("start_ns"), far]),
-        )
-        device = pl.lit(self.idle.get_column("device").first(), self.idle.schema["device"])
-        between = pl.DataFrame({"start_ns": starts, "end_ns": ends}).with_columns(device.alias("device"))
         # Cut first: silences are most of it where Python is the limit.
-        return clip(self.idle, between, ["device"]).filter(pl.col("cause").is_in(shortened_by("cuda-graphs")))
+        working = cut_out(self.idle, self.silences, ["device"])
+        return working.filter(pl.col("cause").is_in(shortened_by("cuda-graphs")))
 
     @cached_property
     def prepared(self) -> pl.Series:

@@ -13,7 +13,7 @@ from trace_analyzer.analyses.work import MATMUL_FORMULAS, Record, call_work
 from trace_analyzer.catalog.event_names import CALLS, INDUCTOR_FILE, built_in_call, serving_steps
 from trace_analyzer.catalog.fixes import OF_OPERATORS
 from trace_analyzer.catalog.kernels import kernel_buckets
-from trace_analyzer.frames.intervals import END_NS, LENGTH_NS, clip, innermost, split_by
+from trace_analyzer.frames.intervals import END_NS, LENGTH_NS, clip, cut_out, innermost, split_by
 from trace_analyzer.frames.lookups import lookup, scatter
 from trace_analyzer.sections import Section, Shown
 from trace_analyzer.units import visible
@@ -181,9 +181,7 @@ def _with_messages(pieces: pl.DataFrame, messages: pl.DataFrame, whole: pl.DataF
     waits = clip(innermost(sent, track, "message"), whole, track)
     known = pieces.sort("start_ns")
     cut = split_by(known.filter(pl.col("part") == UNRECORDED), waits, track, ["message"])
-    silent = split_by(waits, known.select(*columns, "event_id"), track, ["event_id"]).filter(
-        pl.col("event_id").is_null()
-    )
+    silent = cut_out(waits, known, track)
     waited = pl.concat([cut.drop_nulls("message").select(*columns, "message"), silent.select(*columns, "message")])
     added = waited.rename({"message": "event_id"}).with_columns(
         context.host.texts(waited.get_column("message")).cast(pl.String).alias("name"),

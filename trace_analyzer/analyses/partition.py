@@ -158,8 +158,7 @@ def _owned(spans: pl.DataFrame) -> pl.DataFrame:
         left = mine.with_columns(pl.max_horizontal(pl.col("start_ns"), reached).alias("start_ns")).filter(
             pl.col("start_ns") < pl.col("end_ns")
         )
-        pieces = intervals.split_by(left, taken.with_columns(pl.lit(True).alias("taken")), _DEVICE, ["taken"])
-        owned.append(pieces.filter(pl.col("taken").is_null()).drop("taken"))
+        owned.append(intervals.cut_out(left, taken, _DEVICE))
         taken = intervals.union(pl.concat([taken, mine.select(_SPAN)]), _DEVICE)
     return pl.concat(owned)
 

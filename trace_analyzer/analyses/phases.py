@@ -11,7 +11,7 @@ from trace_analyzer.analyses.roofline import known_sum
 from trace_analyzer.analyses.steps import HostSteps, device_steps, outermost
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.event_names import DATA_LOADING, STEP_KINDS, serving_steps
-from trace_analyzer.frames.intervals import LENGTH_NS, clip, innermost, lookup_at, split_by, union, with_covered
+from trace_analyzer.frames.intervals import LENGTH_NS, clip, cut_out, innermost, lookup_at, union, with_covered
 from trace_analyzer.schema import Table, columns
 from trace_analyzer.sections import Section, Shown
 from trace_analyzer.units import NS_PER_S
@@ -193,8 +193,7 @@ def phase_intervals(context: Context, host_steps: HostSteps) -> pl.DataFrame:
     own = pieces.join(main, on=thread, how="semi", maintain_order="left")
     # Beside operators, threads of autograd have frames that wait for the next backward pass.
     ran = events.filter(is_backward & (pl.col("kind") == "operator"))
-    beside = union(ran.join(main, on=thread, how="anti"), ["process_id"])
-    beside = split_by(beside, own, ["process_id"], ["phase"]).filter(pl.col("phase").is_null())
+    beside = cut_out(union(ran.join(main, on=thread, how="anti"), ["process_id"]), own, ["process_id"])
     found = pl.concat(
         [own.select("process_id", "start_ns", "end_ns", "phase"), beside.with_columns(phase=pl.lit("backward"))],
         how="diagonal_relaxed",

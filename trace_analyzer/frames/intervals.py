@@ -242,6 +242,12 @@ def split_by(spans: pl.DataFrame, segments: pl.DataFrame, by: list[str], columns
     return _cut(spans, segments, by, columns, outside=True)
 
 
+def cut_out(spans: pl.DataFrame, islands: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+    """Return the parts of spans outside the disjoint ``islands`` of their track, in the order of `split_by`."""
+    cut = split_by(spans, islands.with_columns(pl.lit(True).alias("is inside")), by, ["is inside"])
+    return cut.filter(pl.col("is inside").is_null()).drop("is inside")
+
+
 def filter_inside(points: pl.DataFrame, time: str, windows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     """Keep the points inside one of the disjoint windows of their track, in order."""
     if windows.height != 1:
