@@ -141,7 +141,7 @@ def python_work(context: AdviceContext) -> Opportunity | None:
     if cuda_graphs(context) is None:
         outside = context.around.modules(idle.get_column("event_id")).is_null()
         between, idle = idle.filter(outside), idle.filter(~outside)
-    idle = pl.concat([between, clip(idle, context.silences, ["device"])])
+    idle = pl.concat([between, clip(idle, context.silences, [])])
     why = "the launching thread is in Python for 1 ms or more at a time, without an operator or a launch"
     extra = " in stretches of 1 ms or more without an operator or a call"
     if between.height:

@@ -252,13 +252,13 @@ def _of_waiting_operators(context: AdviceContext, waits: pl.Series) -> tuple[pl.
 
 def waited_ns(context: AdviceContext) -> int:
     """Return the time in which a blocking call runs on the host while the device works."""
-    return total(with_covered(union(_blocking(context), ["track"]), _busy(context), ["track"], "ns"), "ns")
+    return total(with_covered(union(_blocking(context), []), union(context.busy_parts, []), [], "ns"), "ns")
 
 
 def _waits(context: AdviceContext) -> pl.DataFrame:
     """Return event_id, ns: idle time after calls that wait for the device, and the time for which they hold the CPU."""
     idle = _after_waits(context).filter(pl.col("event_id").is_not_null())
-    held = with_covered(_blocking(context), _busy(context), ["track"], "ns").select("event_id", "ns")
+    held = with_covered(_blocking(context), union(context.busy_parts, []), [], "ns").select("event_id", "ns")
     waits = pl.concat([idle.select("event_id", LENGTH_NS.alias("ns")), held], how="vertical_relaxed")
     return waits.filter(pl.col("ns") > 0)
 
@@ -274,11 +274,7 @@ def _blocking(context: AdviceContext) -> pl.DataFrame:
     blocks = (pl.col("work") == event_names.BLOCKING).fill_null(False) | (pl.col("copied_ns") < pl.col("end_ns"))
     launching = pl.col("thread_id").is_in(context.launch_threads.implode())
     own = pl.col("process_id").is_in(calls.filter(launching).get_column("process_id").unique().implode())
-    return calls.filter(blocks, own).with_columns(pl.lit(0).alias("track"))
-
-
-def _busy(context: AdviceContext) -> pl.DataFrame:
-    return union(context.busy_parts.with_columns(pl.lit(0).alias("track")), ["track"])
+    return calls.filter(blocks, own)
 
 
 _EXPERTS = r"(?i)moe|experts?(_\d+)?(/|$)"

@@ -151,13 +151,11 @@ class AdviceContext(Struct, frozen=True, dict=True):
         """Return the number of calls that wait for the device, made by its threads in the steps, else between the window's launches."""
         launches = self.within.activities.drop_nulls("launch_ns").get_column("launch_ns")
         window = pl.DataFrame({"start_ns": launches.min(), "end_ns": launches.max()}, schema=self.step_spans.schema)
-        spans = (self.step_spans if self.has_steps else window).select(pl.col("start_ns").alias("begin_ns"), "end_ns")
         # On AMD a copy of PyTorch waits in one call; CUDA's waits in a synchronize of its own.
         waits = r"(Stream|Device|Event)Synchronize$|^(cuda|hip)Memcpy(WithStream)?$"
         calls = self.host.calls_of(pl.col("name").str.contains(waits))
-        made = calls.filter(pl.col("thread_id").is_in(self.launch_threads.implode())).select("start_ns")
-        own = made.sort("start_ns").join_asof(spans.sort("begin_ns"), left_on="start_ns", right_on="begin_ns")
-        return own.filter(pl.col("start_ns") < pl.col("end_ns")).height
+        made = calls.filter(pl.col("thread_id").is_in(self.launch_threads.implode()))
+        return filter_inside(made, "start_ns", self.step_spans if self.has_steps else window, []).height
 
     @cached_property
     def optimizer(self) -> str:
@@ -180,21 +178,19 @@ class AdviceContext(Struct, frozen=True, dict=True):
 
     @cached_property
     def silences(self) -> pl.DataFrame:
-        """Return device, start_ns, end_ns: 1 ms and more in which no launching thread is in an operator or a call."""
+        """Return start_ns, end_ns: 1 ms and more in which no launching thread is in an operator or a call."""
         calls = self.host.events.filter(
             pl.col("thread_id").is_in(self.launch_threads.implode()),
             pl.col("kind").is_in(["operator", *event_names.CALLS]) & ~pl.col("marks"),
         )
-        device = self.idle.get_column("device").first()
-        busy = union(calls.with_columns(pl.lit(device, self.idle.schema["device"]).alias("device")), ["device"])
-        silent = busy.select("device", pl.col("end_ns").alias("start_ns"), pl.col("start_ns").shift(-1).alias("end_ns"))
+        silent = union(calls, []).select(start_ns="end_ns", end_ns=pl.col("start_ns").shift(-1))
         return silent.filter(LENGTH_NS >= thresholds.CPU_OPERATOR_NS)
 
     @property
     def launching_idle(self) -> pl.DataFrame:
         """Return the idle time of launches and of the operators around them, without silences: what a graph saves."""
         # Cut first: silences are most of it where Python is the limit.
-        working = cut_out(self.idle, self.silences, ["device"])
+        working = cut_out(self.idle, self.silences, [])
         return working.filter(pl.col("cause").is_in(shortened_by("cuda-graphs")))
 
     @cached_property

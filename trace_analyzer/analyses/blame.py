@@ -69,10 +69,8 @@ def host_pieces(
     for role in _ROLES:
         pieces = _filled(pieces, doing.rename({"thread_id": role}), role)
         doing = doing.filter(pl.col("rank") != _RANKS[HOST_WAIT])  # another thread may be waiting for this one
-    anywhere = pl.lit(0).alias("anywhere")
-    overhead = work.filter(pl.col("kind") == "overhead").with_columns(anywhere)
     pieces = _overlaid(pieces, graph_captures.with_columns(pl.lit(CAPTURE).alias("work")), _PROCESS)
-    pieces = _overlaid(pieces.drop(*_ROLES, "process_id").with_columns(anywhere), overhead, ["anywhere"])
+    pieces = _overlaid(pieces, work.filter(pl.col("kind") == "overhead"), [])
     names = pl.Series("cause", [*_RANKS, "host-unknown"], dtype=pl.Categorical)
     named = pieces.with_columns(names.gather(pieces.get_column("rank").fill_null(len(_RANKS))))
     return pl.concat([with_cause(synchronized), with_cause(named)]), events.drop("rank")
@@ -126,8 +124,7 @@ def _near(work: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
     Events farther away can neither be in progress there nor affect whether an operator counts as long.
     """
     margin = thresholds.CPU_OPERATOR_NS + 1
-    anywhere = pl.lit(0).alias("anywhere")
-    around = union(stretches.select(pl.col("start_ns") - margin, pl.col("end_ns") + margin, anywhere), ["anywhere"])
+    around = union(stretches.select(pl.col("start_ns") - margin, pl.col("end_ns") + margin), [])
     started = count_until(around.get_column("start_ns"), work.get_column("end_ns"))
     over = count_until(around.get_column("end_ns"), work.get_column("start_ns") - 1)
     return work.filter(started > over)

@@ -355,8 +355,7 @@ def behind_waits(idle: pl.DataFrame, host: Host, threads: pl.Series, works: Coll
     events = host.events.filter(is_meant).sort("start_ns", "end_ns", descending=[False, True])
     outermost = events.filter((pl.col("start_ns") >= pl.col("end_ns").cum_max().shift(1)).fill_null(True))
     spans = outermost.select("start_ns", "end_ns", pl.col("event_id").alias("work_id"))
-    cut = clip(waiting, waiting.select("device").unique().join(spans, how="cross"), ["device"])
-    return cut.with_columns(pl.col("work_id").alias("event_id")).select(waiting.columns)
+    return clip(waiting, spans, []).with_columns(pl.col("work_id").alias("event_id")).select(waiting.columns)
 
 
 def loading_behind_waits(idle_causes: pl.DataFrame, host: Host, launches: pl.DataFrame) -> pl.DataFrame:

@@ -175,13 +175,11 @@ def _with_messages(pieces: pl.DataFrame, messages: pl.DataFrame, whole: pl.DataF
 
     Libraries on the CPU send from threads of their own, for which the main thread waits.
     """
-    track, columns = ["thread_id"], ["start_ns", "end_ns", "thread_id"]
-    thread = pl.lit(whole.item(0, "thread_id"), whole.schema["thread_id"]).alias("thread_id")
-    sent = messages.select("start_ns", thread, END_NS, message="event_id")
-    waits = clip(innermost(sent, track, "message"), whole, track)
+    columns = ["start_ns", "end_ns", "thread_id"]
+    waits = clip(innermost(messages.select("start_ns", END_NS, message="event_id"), [], "message"), whole, [])
     known = pieces.sort("start_ns")
-    cut = split_by(known.filter(pl.col("part") == UNRECORDED), waits, track, ["message"])
-    silent = cut_out(waits, known, track)
+    cut = split_by(known.filter(pl.col("part") == UNRECORDED), waits, [], ["message"])
+    silent = cut_out(waits, known, [])
     waited = pl.concat([cut.drop_nulls("message").select(*columns, "message"), silent.select(*columns, "message")])
     added = waited.rename({"message": "event_id"}).with_columns(
         context.host.texts(waited.get_column("message")).cast(pl.String).alias("name"),

@@ -6,6 +6,8 @@ waits: the activity that ends the gap was launched at the gap's beginning, the d
 before the gap, and the CPU waited for the device in a call until the gap ended.
 """
 
+from functools import partial
+
 import polars as pl
 
 from trace_analyzer import analysis, errors, thresholds, units, vocabulary
@@ -214,23 +216,19 @@ def recording_pauses(trace: Trace) -> pl.DataFrame:
     it, or correlation ids restart after it.
     """
     span = "start_ns", END_NS
-    all_ = pl.lit(0).alias("all")
-
-    def active(spans: pl.DataFrame, track: str) -> pl.DataFrame:
-        return union(spans, [track], apart_ns=thresholds.PAUSE_NS - 1).select(all_, "start_ns", "end_ns")
-
+    active = partial(union, apart_ns=thresholds.PAUSE_NS - 1)
     # A thread's events are in order and have few such intervals; only these are sorted.
-    of_threads = active(trace.host_events.select("thread_id", *span), "thread_id")
-    of_devices = active(trace.device_events.select(all_, *span), "all")
+    of_threads = active(trace.host_events.select("thread_id", *span), ["thread_id"]).drop("thread_id")
+    of_devices = active(trace.device_events.select(*span), [])
     silences = (
-        active(pl.concat([of_threads, of_devices]), "all")
+        active(pl.concat([of_threads, of_devices]), [])
         .select(pl.col("end_ns").alias("start_ns"), pl.col("start_ns").shift(-1).alias("end_ns"))
         .head(-1)
     )
     if silences.is_empty() or trace.host_events.get_column("kind").eq("python").any():
         return silences
     sessions = pl.DataFrame(trace.profiler_sessions, schema={"start_ns": pl.Int64, "end_ns": pl.Int64}, orient="row")
-    covered = union(sessions.with_columns(pl.lit(0).alias("all")), ["all"])
+    covered = union(sessions, [])
     opened, closed = covered.get_column("end_ns").head(-1), covered.get_column("start_ns").tail(-1)
     before = opened.search_sorted(silences.get_column("end_ns"), side="left")
     instants = pl.Series(trace.boundaries, dtype=pl.Int64).sort()

@@ -138,13 +138,11 @@ def _caused(idle: pl.DataFrame, events: pl.DataFrame, stands_for: dict[str, pl.S
 def _described(costs: pl.DataFrame, context: Context, activities: pl.DataFrame) -> pl.DataFrame:
     """Add times, the share during which a device worked, and the code."""
     ids, events = costs.get_column("event_id"), context.events
-    of_events = events.select("start_ns", "end_ns", "duration_ns", "source_id", pl.lit(0).alias("anywhere"))[ids]
+    of_events = events.select("start_ns", "end_ns", "duration_ns", "source_id")[ids]
     priced = costs.hstack(of_events).hstack(context.code(ids).cast(pl.String))
     priced = _with_copy(priced, events, activities)
-    spans = activities.select(pl.lit(0).alias("anywhere"), "start_ns", END_NS)
-    return with_covered(priced, union(spans, ["anywhere"]), ["anywhere"], "hidden_ns").with_columns(
-        pl.col("idle_ns").fill_null(0)
-    )
+    worked = union(activities.select("start_ns", END_NS), [])
+    return with_covered(priced, worked, [], "hidden_ns").with_columns(pl.col("idle_ns").fill_null(0))
 
 
 def _with_copy(costs: pl.DataFrame, events: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:

@@ -37,7 +37,9 @@ def shared_track_codes(segments: pl.DataFrame, points: pl.DataFrame, by: list[st
 
 
 def _integers(frame: pl.DataFrame, by: list[str]) -> pl.Series | None:
-    """Return the only integer column of ``by``; None where tracks are distinguished otherwise."""
+    """Return the only integer column of ``by``, or one track without any; None where tracks are distinguished otherwise."""
+    if not by:
+        return pl.repeat(0, frame.height, dtype=pl.Int32, eager=True)
     column = frame.get_column(by[0])
     return column if len(by) == 1 and column.dtype in _NARROW else None
 
