@@ -113,9 +113,7 @@ def _window(whole: pl.DataFrame, steps: pl.DataFrame, step: int | str) -> tuple[
     kind: Literal["whole", "steady", "step"] = "whole"
     spans, inside, step_kind = whole, steps.clear(), None
     if step == "steady" and (steady := steps.filter("steady")).height:
-        touching = (pl.col("start_ns") != pl.col("end_ns").shift(1)).fill_null(True).cum_sum().alias("run")
-        runs = steady.with_columns(touching).group_by("device", "run", maintain_order=True)
-        spans = runs.agg(pl.col("start_ns").first(), pl.col("end_ns").last())
+        spans = intervals.union(steady, ["device"])
         kind, inside, step_kind = "steady", steady, steady.item(0, "step_kind")
     elif step not in ("all", "steady"):
         index = int(step)

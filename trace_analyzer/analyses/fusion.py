@@ -259,18 +259,10 @@ def _located(host: Host, runs: pl.DataFrame, places: pl.DataFrame, modules: pl.D
 
 def _named(runs: pl.DataFrame) -> pl.DataFrame:
     """Add the common name of each run, and its replacement."""
-    patterns = runs.select("kind", "operators", "tensors").unique()
-    words = [_words(*row) for row in patterns.iter_rows()]
-    return runs.join(
-        patterns.with_columns(
-            pl.Series("what", [what for what, _ in words], dtype=pl.String),
-            pl.Series("code", [code for _, code in words], dtype=pl.String),
-        ),
-        on=["kind", "operators", "tensors"],
-        how="left",
-        nulls_equal=True,
-        maintain_order="left",
-    )
+    patterns = runs.select("kind", "operators", "tensors")
+    numbers, firsts = lookups.factorize(*patterns)
+    words = [_words(*row) for row in patterns[firsts].iter_rows()]
+    return runs.hstack(pl.DataFrame(words, {"what": pl.String, "code": pl.String}, orient="row")[numbers])
 
 
 def _words(kind: str, operators: str, tensors: str | None) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from trace_analyzer.analyses.host import Context
 from trace_analyzer.analysis import CAUSES_OF_IDLE, Analysis
 from trace_analyzer.catalog.event_names import BLOCKING, GUARDS
 from trace_analyzer.frames.intervals import END_NS, LENGTH_NS, innermost, lookup_at, union, with_covered
-from trace_analyzer.frames.lookups import first_index, inverse_index
+from trace_analyzer.frames.lookups import first_index, inverse_index, lookup
 from trace_analyzer.schema import Table, columns
 from trace_analyzer.sections import WHOLE_TRACE, Section, Shown
 from trace_analyzer.vocabulary import NAMED_WORK
@@ -151,25 +151,14 @@ def _with_copy(costs: pl.DataFrame, events: pl.DataFrame, activities: pl.DataFra
     copies = known.filter(pl.col("kind") == "memcpy").select(
         "launch_id", "operator_id", pl.col("name").cast(pl.String).str.strip_prefix("Memcpy ").alias("copy")
     )
-    own, of_operator = (copies[first_index(copies.get_column(by)).drop_nulls()] for by in ("launch_id", "operator_id"))
-    return (
-        costs.with_columns(events.get_column("operator_id")[costs.get_column("event_id")])
-        .join(
-            own.select("launch_id", "copy"), left_on="event_id", right_on="launch_id", how="left", maintain_order="left"
-        )
-        .join(
-            of_operator.select("operator_id", "copy"),
-            on="operator_id",
-            how="left",
-            maintain_order="left",
-            suffix="_near",
-        )
-        .with_columns(
-            pl.when(pl.col("kind").is_in(["synchronization", "blocking-copy"]))
-            .then(pl.coalesce("copy", "copy_near"))
-            .alias("copy")
-        )
+    asked = costs.select("event_id", events.get_column("operator_id")[costs.get_column("event_id")])
+    found = (
+        lookup(copies[first_index(copies.get_column(of)).drop_nulls()].select(pl.col(of).alias(by), "copy"), asked, by)
+        for of, by in (("launch_id", "event_id"), ("operator_id", "operator_id"))
     )
+    is_copying = pl.col("kind").is_in(["synchronization", "blocking-copy"])
+    copy = pl.coalesce(*(rows.get_column("copy") for rows in found))
+    return costs.with_columns(pl.when(is_copying).then(copy).alias("copy"))
 
 
 def _summed(costs: pl.DataFrame) -> pl.DataFrame:

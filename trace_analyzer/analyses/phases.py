@@ -11,7 +11,16 @@ from trace_analyzer.analyses.roofline import known_sum
 from trace_analyzer.analyses.steps import HostSteps, device_steps, outermost
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.event_names import DATA_LOADING, STEP_KINDS, serving_steps
-from trace_analyzer.frames.intervals import LENGTH_NS, clip, cut_out, innermost, lookup_at, union, with_covered
+from trace_analyzer.frames.intervals import (
+    LENGTH_NS,
+    clip,
+    coalesce,
+    cut_out,
+    innermost,
+    lookup_at,
+    union,
+    with_covered,
+)
 from trace_analyzer.schema import Table, columns
 from trace_analyzer.sections import Section, Shown
 from trace_analyzer.units import NS_PER_S
@@ -207,17 +216,8 @@ def phase_intervals(context: Context, host_steps: HostSteps) -> pl.DataFrame:
         .otherwise("end_ns")
         .alias("end_ns")
     )
-    run = (
-        ((pl.col("phase") != pl.col("phase").shift(1)) | (pl.col("start_ns") > pl.col("end_ns").shift(1)))
-        .fill_null(True)
-        .cum_sum()
-    )
-    merged = joined.with_columns(run.over("process_id", "step").alias("run"))
-    return PHASE_INTERVALS.conform(
-        merged.group_by("process_id", "step", "phase", "run", maintain_order=True)
-        .agg(pl.col("start_ns").first(), pl.col("end_ns").last())
-        .join(main, on="process_id", how="left", maintain_order="left")
-    )
+    merged = coalesce(joined, ["process_id", "step"], "phase")
+    return PHASE_INTERVALS.conform(merged.join(main, on="process_id", how="left", maintain_order="left"))
 
 
 def step_phases(

@@ -15,6 +15,7 @@ from trace_analyzer.analyses.host import input_dims
 from trace_analyzer.analyses.kernel_bounds import ALONE, on_matrix_units, tiles_ratio, working_ratio
 from trace_analyzer.catalog.devices import PEAK_NAMES, Device
 from trace_analyzer.frames.intervals import LENGTH_NS, lookup_at, union, with_covered
+from trace_analyzer.frames.lookups import lookup
 from trace_analyzer.schema import RATES, Table, columns
 from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Longest, Section, Shown
 
@@ -325,30 +326,19 @@ def known_sum(column: str) -> pl.Expr:
     return pl.when(pl.col(column).count() > 0).then(pl.col(column).sum()).alias(column)
 
 
+_OF_ROOF = (
+    "peak_flop_per_s", "roof_ns", "compute_roof_ns", "lost_ns", "inefficient", "few_tiles", "near_ridge"
+)  # fmt: skip
+
+
 def with_roofs(activities: pl.DataFrame, roofs: pl.DataFrame, recomputed: pl.DataFrame) -> pl.DataFrame:
     """Return the kernels of activities with the columns of `roofs` needed for sums, and whether ``recomputed``.
 
     ``recomputed`` has the activity_id of recomputed kernels.
     """
-    return (
-        activities.filter(pl.col("kind") == "kernel")
-        .join(
-            roofs.select(
-                "activity_id",
-                "peak_flop_per_s",
-                "roof_ns",
-                "compute_roof_ns",
-                "lost_ns",
-                "inefficient",
-                "few_tiles",
-                "near_ridge",
-            ),
-            on="activity_id",
-            how="left",
-            maintain_order="left",
-        )
-        .with_columns(pl.col("activity_id").is_in(recomputed.get_column("activity_id").implode()).alias("recomputed"))
-    )
+    kernels = activities.filter(pl.col("kind") == "kernel")
+    is_again = pl.col("activity_id").is_in(recomputed.get_column("activity_id").implode()).alias("recomputed")
+    return kernels.with_columns(is_again).hstack(lookup(roofs.select("activity_id", *_OF_ROOF), kernels, "activity_id"))
 
 
 def roofline_table(rated: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
