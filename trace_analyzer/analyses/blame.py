@@ -279,17 +279,8 @@ def _codes(
     """Return a code per event for its names (only a phase without an event), and the names by code."""
     events, none = context.events, around.is_null()
     # Annotations alone mark steps.
-    step_ids = (
-        events.filter("marks")
-        .join(
-            step_marks,
-            left_on=["process_id", "start_ns", "end_ns"],
-            right_on=["process_id", "host_start_ns", "host_end_ns"],
-            how="semi",
-        )
-        .get_column("event_id")
-        .implode()
-    )
+    marks = step_marks.select("process_id", start_ns="host_start_ns", end_ns="host_end_ns")
+    step_ids = events.filter("marks").join(marks, on=marks.columns, how="semi").get_column("event_id").implode()
 
     def names(ids: pl.Series) -> Iterator[pl.Series]:
         yield context.host.texts(events.get_column("operator_id")[ids]).alias("operator")

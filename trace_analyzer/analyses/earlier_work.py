@@ -173,9 +173,6 @@ def _waiting_calls(host: Host, rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-# Find the pauses of a recording: silences of a trace in which nothing was recorded.
-
-
 def unrecorded_work(host: Host, linked_events: pl.DataFrame) -> pl.DataFrame:
     """Return device, start_ns, end_ns: when a synchronizing call waited though all recorded work had ended.
 
@@ -205,6 +202,9 @@ def unrecorded_work(host: Host, linked_events: pl.DataFrame) -> pl.DataFrame:
         .join(places, on="process_id")
     )
     return union(alone.select("device", "start_ns", "end_ns"), ["device"])
+
+
+# Find the pauses of a recording: silences of a trace in which nothing was recorded.
 
 
 def recording_pauses(trace: Trace) -> pl.DataFrame:
