@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import polars as pl
 import pytest
 from hypothesis import given, strategies as st
 from kineto import analysed, annotation, call, copy, kernel, launch, launched, op, python
 
-from trace_analyzer.analyses.left_out import LeftOut, RecordedSpan, complement
+from trace_analyzer.analyses.left_out import LeftOut, RecordedSpan
+from trace_analyzer.frames.intervals import cut_out
 from trace_analyzer.report import Report
 from trace_analyzer.verdict.decide import _left_out_words
 
@@ -207,7 +209,10 @@ def test_device_time_counts_as_time_does() -> None:
 def test_intervals_and_their_complement_are_the_window(edges: list[int]) -> None:
     start, *inner, end = sorted(edges)
     pairs = list(zip(inner[::2], inner[1::2], strict=False))
-    rest = complement((start, end), pairs)
+    window, islands = (
+        pl.DataFrame(rows, {"start_ns": pl.Int64, "end_ns": pl.Int64}, orient="row") for rows in ([(start, end)], pairs)
+    )
+    rest = cut_out(window.filter(pl.col("start_ns") < pl.col("end_ns")), islands, []).rows()
     covered = [t for a, b in (*pairs, *rest) for t in range(a, b)]
     assert sorted(covered) == list(range(start, end))
     assert all(a < b for a, b in rest)

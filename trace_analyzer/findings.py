@@ -9,14 +9,14 @@ from msgspec import Struct
 from trace_analyzer import units
 from trace_analyzer.analyses import causes, kernel_bounds, partition, profiler_overhead, roofline, run_ahead
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.left_out import LeftOut, RecordedSpan, complement, left_out, ns_in_windows
+from trace_analyzer.analyses.left_out import LeftOut, RecordedSpan, left_out, ns_in_windows
 from trace_analyzer.analyses.profiler_overhead import Prices, ProfilerOverhead
 from trace_analyzer.analyses.steps import HostSteps
 from trace_analyzer.analysis import CAUSES_OF_IDLE, PARTITION, Value
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.checks import doubted_reasons, suppressed_metrics
 from trace_analyzer.errors import UNIT, UsageError, breaks_off, is_damaged
-from trace_analyzer.frames.intervals import LENGTH_NS, clip, filter_inside, spans_on
+from trace_analyzer.frames.intervals import LENGTH_NS, clip, cut_out, filter_inside
 from trace_analyzer.frames.lookups import where_equal
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.report import BoundShare, Check, DeviceReport, Window
@@ -242,13 +242,12 @@ def _left_out(judged: Judged, device: DeviceFindings, parts: pl.DataFrame, sourc
     """Return the part of the recording outside the window; None for a step that the caller asked for."""
     if judged.window.kind == "step":
         return None
-    start, end = where_equal(sources.windows, "device", judged.device).select("start_ns", "end_ns").row(0)
-    intervals = judged.window.intervals
-    rest = spans_on(judged.device, complement((start, end), intervals))
+    whole = where_equal(sources.windows, "device", judged.device)
+    rest = cut_out(whole.select(judged.spans.columns), judged.spans, ["device"])
     cold = ns_in_windows(sources.cold_idle, rest.with_columns(pl.lit(0, dtype=pl.UInt32).alias("window"))).get(0, 0)
-    lengths = (sum(last - first for first, last in intervals), end - start)
+    window_ns, whole_ns = (int(spans.select(LENGTH_NS.sum()).item()) for spans in (judged.spans, whole))
     parts_ns = dict(parts.select("part", "time_ns").iter_rows())
-    return left_out(lengths, parts_ns, device.report.partition_ns, cold, sources.recorded_span)
+    return left_out((window_ns, whole_ns), parts_ns, device.report.partition_ns, cold, sources.recorded_span)
 
 
 def step_parts(window_sources: WindowSources) -> Mapping[tuple[int, int], Mapping[str, int]]:

@@ -17,7 +17,7 @@ from trace_analyzer.catalog import event_names
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.fixes import Platform, Program, platform_of
 from trace_analyzer.findings import DeviceFindings
-from trace_analyzer.frames.intervals import LENGTH_NS, clip, cut_out, filter_inside, spans_on, split_by, union
+from trace_analyzer.frames.intervals import LENGTH_NS, clip, cut_out, filter_inside, split_by, union
 from trace_analyzer.frames.lookups import lookup, lookup_inner, map_unique, where_equal
 from trace_analyzer.report import Verdict
 from trace_analyzer.report.summaries import judged_parts
@@ -60,7 +60,7 @@ def window_tables(
     """Return the tables of the verdict's window; None where no device worked."""
     if judged is None:
         return None
-    device, spans = judged.device, spans_on(judged.device, judged.window.intervals)
+    device, spans = judged.device, judged.spans
     launched = launches.select(
         "launch_id", "activity_count", pl.col("thread_id").alias("launch_thread"), pl.col("start_ns").alias("launch_ns")
     )
@@ -224,7 +224,6 @@ def advice_context(
         return None
     device, model = judged.device, device_models.get(judged.device)
     names = [host.names.get_column("name").cast(pl.String), activities.get_column("name").unique().cast(pl.String)]
-    spans = spans_on(device, judged.window.intervals)
     idle, is_cold = _unrecorded(window_attribution.intervals.select(_IDLE), verdict), verdict.cause == "cold-start"
     cold = idle.clear()
     if is_cold:
@@ -237,7 +236,7 @@ def advice_context(
         verdict=verdict,
         regimes=frozenset(filter(None, (verdict.regime, verdict.runner_up))),
         window_ns=sum(judged_parts(verdict).values()),
-        busy_parts=clip(where_equal(busy_parts, "device", device), spans, ["device"]),
+        busy_parts=clip(where_equal(busy_parts, "device", device), judged.spans, ["device"]),
         codes=window_attribution.codes,
         idle=idle.join(cold, on=["gap_id", "start_ns"], how="anti", maintain_order="left") if is_cold else idle,
         cold=cold,

@@ -83,7 +83,7 @@ def savings(
         high = peak_without(levels, attention.filter(pl.col("line") != last))
         found.append(_saving("fused-attention", "attention", low, high))
     state = blocks.filter(pl.col("category") == "optimizer state")
-    if state.height and (not optimizer or optimizer in _IN_8_BITS):
+    if not optimizer or optimizer in _IN_8_BITS:
         most = state.with_columns(bytes=pl.col("bytes") * 3 // 4)
         half = most.with_columns(bytes=pl.col("bytes") * 2 // 3)
         found.append(
@@ -92,21 +92,17 @@ def savings(
             )
         )
     in_step = blocks.filter((pl.col("pass") == "optimizer") & (pl.col("category") == "temporaries"))
-    if in_step.height:
-        found.append(_saving("fused-optimizer", "optimizer", peak_without(levels, in_step), optimizer=optimizer))
-    gradients = _kept_into_forward(blocks)
-    if gradients.height:
-        found.append(_saving("set-to-none", "gradients", peak_without(levels, gradients)))
-    evaluated = activations.filter("evaluation")
-    if evaluated.height:
-        found.append(_saving("no-grad", "evaluation", peak_without(levels, evaluated)))
     workspaces = blocks.filter(pl.col("category") == "library workspaces")
-    if workspaces.height:
-        found.append(_saving("workspaces", "library workspaces", peak_without(levels, workspaces), peak))
+    found += [
+        _saving("fused-optimizer", "optimizer", peak_without(levels, in_step), optimizer=optimizer),
+        _saving("set-to-none", "gradients", peak_without(levels, _kept_into_forward(blocks))),
+        _saving("no-grad", "evaluation", peak_without(levels, activations.filter("evaluation"))),
+        _saving("workspaces", "library workspaces", peak_without(levels, workspaces), peak),
+    ]
     if not snapshot.is_expandable and reserved > peak:
         found.append(_saving("expandable-segments", "reserved memory", peak, reserved))
     base = {"expandable-segments": reserved}
-    worth = [s for s in found if base.get(s.name, peak) - s.low_bytes >= LEAST_SAVING * peak]
+    worth = [s for s in found if base.get(s.name, peak) - s.low_bytes >= max(1, LEAST_SAVING * peak)]
     return tuple(sorted(worth, key=lambda s: s.high_bytes - base.get(s.name, peak)))[:_MOST_ROWS]
 
 

@@ -268,22 +268,21 @@ def levels_of(snapshot: Snapshot) -> pl.DataFrame:
         live=pl.when(action == "alloc").then(size).when(action.is_in(FREED)).then(-size).otherwise(0),
         reserved=pl.when(action.is_in(GROWS)).then(size).when(action.is_in(SHRINKS)).then(-size).otherwise(0),
     )  # fmt: skip
-    net = steps.group_by("device").agg(pl.col("live", "reserved").sum())
+    none = pl.lit(0, pl.Int64)
     at_end = (
-        snapshot.segments.group_by("device").agg(held=pl.col("bytes").sum())
-        .join(snapshot.blocks.filter(pl.col("state").is_in(LIVE)).group_by("device").agg(used=pl.col("bytes").sum()), on="device", how="left")
-    )  # fmt: skip
-    before = (
-        pl.concat([net.select("device"), at_end.select("device")]).unique()
-        .join(net, on="device", how="left").join(at_end, on="device", how="left")
-        .select(
-            "device", event=pl.lit(-1, pl.Int64), time_us=pl.lit(None, pl.Int64),
-            live=(pl.col("used").fill_null(0) - pl.col("live").fill_null(0)).clip(lower_bound=0),
-            reserved=(pl.col("held").fill_null(0) - pl.col("reserved").fill_null(0)).clip(lower_bound=0),
-        )
-    )  # fmt: skip
+        snapshot.segments.select("device", live=none, reserved="bytes"),
+        snapshot.blocks.filter(pl.col("state").is_in(LIVE)).select("device", live="bytes", reserved=none),
+        steps.select("device", -pl.col("live", "reserved")),
+    )
+    before = pl.concat(at_end).group_by("device").agg(pl.col("live", "reserved").sum().clip(lower_bound=0))
     return LEVELS.conform(
-        pl.concat([before, steps.filter((pl.col("live") != 0) | (pl.col("reserved") != 0))])
+        pl.concat(
+            [
+                before.with_columns(event=pl.lit(-1, pl.Int64)),
+                steps.filter((pl.col("live") != 0) | (pl.col("reserved") != 0)),
+            ],
+            how="diagonal",
+        )
         .sort("device", "event")
         .with_columns(
             live_bytes=pl.col("live").cum_sum().over("device"),

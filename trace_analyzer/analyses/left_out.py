@@ -5,7 +5,7 @@ first of a library's starts the library; a kernel that was compiled is launched 
 TorchScript function too; the first use of a size grows the allocator.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import polars as pl
@@ -305,6 +305,8 @@ def trimmed(window: Interval, gaps: pl.DataFrame, sums: pl.DataFrame) -> Interva
     start, end = window
     before = pl.col("start_ns") - start - LENGTH_NS.cum_sum().shift(1, fill_value=0)
     busy = (end - start) - gaps.select(LENGTH_NS.sum()).item()
+    if not busy:
+        return window
     named = sums.filter(pl.col("cause").cast(pl.String).is_in(NAMED)).group_by("gap_id").agg(pl.col("idle_ns").sum())
     rows = (
         gaps.select("gap_id", "start_ns", "end_ns", before.alias("before_ns"))
@@ -312,9 +314,6 @@ def trimmed(window: Interval, gaps: pl.DataFrame, sums: pl.DataFrame) -> Interva
         .with_columns(pl.col("idle_ns").fill_null(0).alias("named_ns"), (busy - pl.col("before_ns")).alias("after_ns"))
     )
     few, long = thresholds.EDGE_WORK_RATIO * busy, thresholds.EDGE_IDLE_RATIO * (end - start)
-
-    if not busy:
-        return window
 
     def is_trimmed(edge: pl.DataFrame) -> bool:
         idle, named_ns = edge.select(LENGTH_NS.sum(), pl.col("named_ns").sum()).row(0)
@@ -334,18 +333,11 @@ def trim_notes(device: int | str, window: Interval, judged: Interval) -> tuple[e
     """Note the time that `trimmed` removed from the window of a device."""
     edges = (("before its first real work", judged[0] - window[0]), ("after its last", window[1] - judged[1]))
     taken = [f"{units.duration(ns)} {where}" for where, ns in edges if ns]
-    return tuple(
+    return (
         errors.Note(
             "trimmed-window",
             "info",
             f"device {device} idled, but for {units.percent(thresholds.EDGE_WORK_RATIO)} of its work at most, for {' and '.join(taken)}: the verdict leaves"
             " this out (--step all judges everything); with prof.step() in the loop, steps mark what belongs to it",
-        )
-        for _ in taken[:1]
+        ),
     )
-
-
-def complement(window: Interval, intervals: Sequence[Interval]) -> list[Interval]:
-    """Return the non-empty parts of ``window`` outside the ordered disjoint ``intervals``."""
-    edges = [window[0], *(edge for interval in intervals for edge in interval), window[1]]
-    return [(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if start < end]
