@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import polars as pl
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 from polars.testing import assert_frame_equal
 
 from trace_analyzer.frames import intervals
@@ -280,3 +280,27 @@ def test_empty_segments_hide_none_that_start_with_them() -> None:
         named = frame(segments).with_columns(pl.col("end_ns").alias("until"))
         actual = intervals.lookup_at(times([(0, 5), (0, 4), (0, 8)]), "time_ns", named, TRACK, ["until"])
         assert actual["until"].to_list() == [8, 5, None]
+
+
+@example([(0, 0, 4)], [], [(0, 3)])  # an island without length alone
+@given(spans, disjoint, points)
+def test_without_tracks_all_spans_are_on_one(
+    rows: list[Span], islands: list[Span], instants: list[tuple[int, int]]
+) -> None:
+    some = frame((0, start, end) for _, start, end in rows)
+    first = islands[0][0] if islands else 0
+    own = frame([(0, start, end) for track, start, end in islands if track == first] or [(0, 3, 3)])
+    at = times((0, time) for _, time in instants)
+    for made in (
+        lambda by: intervals.union(some, by),
+        lambda by: intervals.clip(some, own.select("track", "start_ns", "end_ns"), by),
+        lambda by: intervals.cut_out(some, own.select("track", "start_ns", "end_ns"), by),
+        lambda by: intervals.with_covered(some, own, by, "covered_ns"),
+        lambda by: intervals.lookup_at(at, "time_ns", own, by, ["id"]),
+        lambda by: intervals.filter_inside(at, "time_ns", own, by),
+        lambda by: intervals.innermost(some, by, "id"),
+    ):
+        on_one, without = made(TRACK), made([])
+        assert_frame_equal(
+            on_one.drop("track", strict=False), without.drop("track", strict=False), check_column_order=False
+        )

@@ -1,7 +1,7 @@
 """Compute unions, cuts, look-ups and nesting of half-open int64 intervals in ns.
 
 A frame of intervals has ``start_ns`` and ``end_ns``; ``by`` names the columns that distinguish tracks (a device, a
-thread). Order-dependent operations are one pass over the ordered intervals, by the loops of `_span_loops`: they find
+thread); without any, all are on one. Order-dependent operations are one pass over the ordered intervals, by the loops of `_span_loops`: they find
 row numbers, which are then gathered instead of joined. Most frames are already in order.
 """
 
@@ -30,7 +30,7 @@ def track_codes(frame: pl.DataFrame, by: list[str]) -> Column:
 def shared_track_codes(segments: pl.DataFrame, points: pl.DataFrame, by: list[str]) -> tuple[Column, Column]:
     """Return the track numbers of segments, and of points, which may be on other tracks, or null for no track."""
     ours, theirs = _integers(segments, by), _integers(points, by)
-    least = None if ours is None else ours.min()
+    least = None if ours is None else ours.min() if by else 0
     if ours is None or theirs is None or not isinstance(least, int) or least == _LEAST:
         ours, theirs, least = _numbered(segments, segments, by), _numbered(points, segments, by), 0
     return lookups.times_of(ours), lookups.times_of(theirs, missing=least - 1)
