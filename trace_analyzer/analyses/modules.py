@@ -6,7 +6,7 @@ from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import IS_MODULE, MODULE, Host
 from trace_analyzer.analyses.roofline import known_sum, sums_of_sums, work_rates, work_sums
 from trace_analyzer.analysis import Analysis, Value
-from trace_analyzer.frames.intervals import LENGTH_NS, innermost_at, longest_place
+from trace_analyzer.frames.intervals import LENGTH_NS, counts_until, innermost_at, longest_place
 from trace_analyzer.frames.lookups import lookup
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.schema import PLACE, RATES, Table, columns
@@ -320,19 +320,9 @@ def module_frames(host: Host) -> pl.DataFrame:
         .sort("thread_id", "start_ns", "end_ns", "event_id", descending=[False, False, True, False])
         .with_row_index("rank")
     )
-    closed = (
-        calls.sort("end_ns")
-        .select("thread_id", "end_ns", pl.int_range(1, pl.len() + 1).over("thread_id").alias("closed"))
-        .unique(["thread_id", "end_ns"], keep="last", maintain_order=True)
-    )
-    opened = pl.int_range(pl.len()).over("thread_id")
-    deep = (
-        calls.with_columns(opened.alias("opened"))
-        .sort("start_ns")
-        .join_asof(closed, left_on="start_ns", right_on="end_ns", by="thread_id", check_sortedness=False)
-        .with_columns((pl.col("opened") - pl.col("closed").fill_null(0)).alias("depth"))
-        .sort("rank")
-    )
+    ends = calls.select("thread_id", start_ns="end_ns").sort("thread_id", "start_ns")
+    opened, closed = pl.int_range(pl.len()).over("thread_id"), counts_until(calls, "start_ns", ends, ["thread_id"])
+    deep = calls.with_columns((opened - closed).alias("depth"))
     outer = deep.select("thread_id", "rank", pl.col("depth") + 1, parent_id="event_id", parent="module")
     return deep.join_asof(outer, on="rank", by=["thread_id", "depth"], check_sortedness=False).select(
         "event_id", "thread_id", "start_ns", "end_ns", "module", "depth", "parent_id", "parent"

@@ -9,7 +9,7 @@ from trace_analyzer import analysis, schema, thresholds
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.left_out import with_states
 from trace_analyzer.catalog import event_names
-from trace_analyzer.frames.intervals import END_NS, union, with_covered
+from trace_analyzer.frames.intervals import END_NS, counts_until, union, with_covered
 from trace_analyzer.schema import typed
 
 STEPS = schema.Table(
@@ -157,11 +157,11 @@ def _in_passes(marks: pl.DataFrame, launched: pl.DataFrame, host: Host) -> pl.Da
     )
     once = pl.concat(
         [
-            host.those(is_once, "process_id", "start_ns", "kind", "name").select("process_id", at_ns="start_ns"),
-            launched.join(copied, on="work", how="semi").select("process_id", "at_ns"),
+            host.those(is_once, "process_id", "start_ns", "kind", "name").select("process_id", "start_ns"),
+            launched.join(copied, on="work", how="semi").select("process_id", start_ns="at_ns"),
         ]
     )
-    before = _launched_before(marks, _so_far(once), "host_start_ns").alias("before")
+    before = _launched_before(marks, once.sort("process_id", "start_ns"), "host_start_ns").alias("before")
     shown = (pl.col("before").shift(-1) > pl.col("before")).mean().over(_TRACK) >= thresholds.STEP_COVERAGE
     is_part = pl.col("marks").is_null() & (pl.col("name").n_unique().over(_TRACK) > 1) & ~shown
     split = marks.with_columns(before).with_columns(is_part.alias("is_part"))
@@ -314,7 +314,7 @@ def _best(marks: pl.DataFrame, launched: pl.DataFrame, apart: Sequence[str] = _T
     )
     if grouped.is_empty() or launched.is_empty():
         return grouped.clear()
-    before = _so_far(launched)
+    before = launched.select("process_id", start_ns="at_ns").sort("process_id", "start_ns")
     totals = launched.group_by("process_id").agg(pl.len().alias("total"))
     inside = _launched_before(grouped, before, "host_end_ns") - _launched_before(grouped, before, "host_start_ns")
     chosen = (
@@ -336,30 +336,9 @@ def _best(marks: pl.DataFrame, launched: pl.DataFrame, apart: Sequence[str] = _T
     return grouped.join(chosen, on=_TRACK, how="semi", maintain_order="left")
 
 
-def _so_far(instants: pl.DataFrame) -> pl.DataFrame:
-    """Count a process's instants (process_id, at_ns) up to each of them, in order: process_id, at_ns, launched."""
-    return (
-        instants.sort("process_id", "at_ns")
-        .group_by("process_id", "at_ns", maintain_order=True)
-        .len()
-        .with_columns(pl.col("len").cum_sum().over("process_id").cast(pl.Int64).alias("launched"))
-        .sort("at_ns")
-    )
-
-
-def _launched_before(marks: pl.DataFrame, before: pl.DataFrame, at: str) -> pl.Series:
-    """Count the launches of each mark's process before ``at``."""
-    return (
-        marks.select("process_id", at)
-        .with_row_index("mark")
-        .sort(at)
-        .join_asof(
-            before, left_on=at, right_on="at_ns", by="process_id", allow_exact_matches=False, check_sortedness=False
-        )
-        .sort("mark")
-        .get_column("launched")
-        .fill_null(0)
-    )
+def _launched_before(marks: pl.DataFrame, launched: pl.DataFrame, at: str) -> pl.Series:
+    """Count the launches (process_id, start_ns), sorted, of each mark's process before ``at``."""
+    return counts_until(marks.with_columns(pl.col(at) - 1), at, launched, ["process_id"])
 
 
 def device_steps(step_marks: pl.DataFrame, linked_events: pl.DataFrame, kernel_launches: pl.DataFrame) -> pl.DataFrame:

@@ -195,6 +195,12 @@ def count_until(instants: pl.Series, times: pl.Series) -> pl.Series:
     return counts.series(whole=True)
 
 
+def counts_until(points: pl.DataFrame, time: str, instants: pl.DataFrame, by: list[str]) -> pl.Series:
+    """Count the sorted instants (start_ns) of each point's track at or before ``time``."""
+    numbers = instants.select(pl.int_range(1, pl.len() + 1).over(by)).to_series()
+    return numbers[last_started(points, time, instants, by)].fill_null(0)
+
+
 def _outside(rows: pl.DataFrame, segments: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
     """Add ``columns`` of the segments to ``rows`` as nulls."""
     return rows.with_columns(pl.lit(None, segments.schema[column]).alias(column) for column in columns)
