@@ -277,14 +277,8 @@ def captures_of(host: Host) -> pl.DataFrame:
 
 def _with_captures(idle: pl.DataFrame, host: Host) -> pl.DataFrame:
     """Charge to a capture what ``torch.cuda.graph`` does before it: it waits, collects garbage and empties the cache itself."""
-    begun = captures_of(host).drop_nulls("begun_ns")
-    if idle.is_empty() or begun.is_empty():
-        return idle
-    device = pl.lit(idle.item(0, "device"), idle.schema["device"]).alias("device")
-    spans = union(
-        begun.select(device, pl.col("begun_ns").alias("start_ns"), pl.col("start_ns").alias("end_ns")), ["device"]
-    )
-    pieces = split_by(idle, spans.with_columns(pl.lit(True).alias("begins")), ["device"], ["begins"])
+    begun = captures_of(host).drop_nulls("begun_ns").select(start_ns="begun_ns", end_ns="start_ns")
+    pieces = split_by(idle, union(begun, []).with_columns(pl.lit(True).alias("begins")), [], ["begins"])
     cause = pl.when("begins").then(pl.lit("graph-capture", idle.schema["cause"])).otherwise("cause").alias("cause")
     return pieces.with_columns(cause).select(idle.columns)
 
