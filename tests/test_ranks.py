@@ -967,7 +967,17 @@ def test_the_page_of_many_collectives_leaves_out_the_steps_with_least_lateness(m
     assert rank_map.left_out(report.rows, rows) == left_out
     assert rank_map.left_out(report.rows, report.rows) == ""
     monkeypatch.setattr(lateness, "MOST_COLLECTIVES", 10)
-    assert lateness.drawn_collectives(report.rows, list(range(10)), report.by_step).height == 10
+    assert (
+        lateness.drawn_collectives(report.rows, list(range(10)), report.by_step).height == 8
+    )  # one collective of eight ranks
+
+
+@pytest.mark.parametrize("most", [10, 20, 1_000])
+def test_a_late_rank_is_named_however_few_collectives_are_kept(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """Those of a step are 16: what the rank costs follows from whole collectives, of which its own row is the shortest."""
+    monkeypatch.setattr("trace_analyzer.ranks.waits.KEPT_ROWS", most)
+    (straggler,) = judge(summaries(data_parallel(8, late_rank(5)))).stragglers
+    assert (straggler.rank, straggler.gain_at_least_ns) == (5, straggler.late_ns)
 
 
 def test_the_map_of_a_job_has_a_cell_per_rank_and_step() -> None:

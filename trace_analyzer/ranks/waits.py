@@ -309,14 +309,14 @@ def _kept(kept: pl.DataFrame, new: pl.DataFrame, sums: pl.DataFrame, first: int)
     numbered = most_late(new, steps, KEPT_ROWS).with_columns((pl.col("match") + first).alias("match"))
     together = pl.concat([most_late(kept, steps, KEPT_ROWS), numbered]) if kept.width else numbered
     if together.height > KEPT_ROWS:  # more than the limit in a single step
-        together = together.filter(_longest(together.get_column("duration_ns"), KEPT_ROWS))
+        together = _latest(together, KEPT_ROWS)
     return together, first + int(last or 0) + 1  # type: ignore[arg-type]
 
 
 def most_late(rows: pl.DataFrame, steps: pl.DataFrame, most: int) -> pl.DataFrame:
     """Return at most ``most`` rows: those of the steps with most lateness.
 
-    Of a single larger step, they are its longest collectives. ``steps`` has step, collectives and own_late_ns of all
+    Of a single larger step, they are its `_latest`. ``steps`` has step, collectives and own_late_ns of all
     rows that may be kept; ``rows`` may be a subset of these.
     """
     ordered = steps.sort("own_late_ns", "step", descending=[True, False], nulls_last=True)
@@ -324,15 +324,20 @@ def most_late(rows: pl.DataFrame, steps: pl.DataFrame, most: int) -> pl.DataFram
     if len(whole) == steps.height:
         return rows
     if whole.is_empty():
-        is_own = rows.select(pl.col("step").eq_missing(ordered.get_column("step")[0])).to_series()
-        return rows.filter(_longest(rows.get_column("duration_ns").set(~is_own, -1), most) & is_own)
+        return _latest(rows.filter(pl.col("step").eq_missing(ordered.get_column("step")[0])), most)
     return rows.filter(pl.col("step").is_in(whole.implode(), nulls_equal=True))
 
 
-def _longest(durations: pl.Series, most: int) -> pl.Series:
-    """Return which durations are the ``most`` longest; of equal ones, the first."""
-    if len(durations) <= most:
-        return pl.repeat(True, len(durations), dtype=pl.Boolean, eager=True)
-    least = durations.top_k(most).min()
-    is_least, is_longer = durations == least, durations > least
-    return is_longer | (is_least & (is_least.cum_sum() <= most - is_longer.sum()))
+def _latest(rows: pl.DataFrame, most: int) -> pl.DataFrame:
+    """Return at most ``most`` rows: whole collectives, those with most lateness first, then the longest.
+
+    What a late rank costs follows from the rows of all ranks: its own is the shortest of its collective.
+    """
+    if rows.height <= most:
+        return rows
+    alone = -1 - pl.int_range(pl.len(), dtype=pl.Int64)  # without a peer in the other traces
+    numbered = rows.with_columns(pl.coalesce("match", alone).alias("collective"))
+    sizes = numbered.group_by("collective").agg(pl.len(), pl.col("own_late_ns").max(), pl.col("duration_ns").max())
+    order = ["own_late_ns", "duration_ns", "collective"]
+    kept = sizes.sort(order, descending=[True, True, False], nulls_last=True).filter(pl.col("len").cum_sum() <= most)
+    return numbered.join(kept, on="collective", how="semi", maintain_order="left").drop("collective")
