@@ -104,7 +104,7 @@ def _shares(item: Advice, ranks: Mapping[str, int]) -> str:
     """Write how much of the time another change on the screen counts, too, where that is most of it."""
     ratio, other = item.shared_ratio or 0.0, ranks.get(item.shared_with or "")
     share = "all" if units.percent(ratio) == "100 %" else units.percent(ratio)
-    return f"({share} of its time shared with {other})" if other and ratio >= _MOSTLY_SHARED else ""
+    return f"({share} shared with {other})" if other and ratio >= _MOSTLY_SHARED else ""
 
 
 def _is_worth_a_place(item: Advice) -> bool:
